@@ -15,6 +15,8 @@ use bursar_capi::GroupHandle;
 const PAIRS: u32 = 2_000_000;
 const ROUNDS: usize = 31;
 const BYTES: u64 = 64;
+/// More than a CPU reserves ahead: such a charge goes to the counters.
+const MANY_BYTES: u64 = 1 << 20;
 
 type Create = unsafe extern "C" fn(*const c_void, *mut GroupHandle, *mut c_void) -> c_int;
 type TryCharge = unsafe extern "C" fn(GroupHandle, u64, *mut c_void) -> c_int;
@@ -98,6 +100,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let memory = Memory::host()?;
     let group = memory.root().child("group", Limits::none())?;
     let handle = GroupHandle::of(&group).ok_or("too many handles")?;
+    let other = group.clone();
     let mut pairs: Vec<Pair> = vec![
         (
             "charge, return: in Rust",
@@ -128,6 +131,24 @@ fn main() -> Result<(), Box<dyn Error>> {
                                 + (shared.uncharge)(shared.root, BYTES),
                         );
                     }
+                })
+            }),
+        ),
+        (
+            "1 MiB: charge, return: in Rust",
+            Box::new(move || time(|| drop(other.try_charge(black_box(MANY_BYTES))))),
+        ),
+        (
+            "1 MiB: charge, return: from C",
+            Box::new(move || {
+                time(|| {
+                    // SAFETY: as above.
+                    unsafe {
+                        black_box(
+                            bursar_try_charge(handle, black_box(MANY_BYTES), ptr::null_mut())
+                                + bursar_uncharge(handle, MANY_BYTES),
+                        )
+                    };
                 })
             }),
         ),

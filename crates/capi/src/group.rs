@@ -2,16 +2,17 @@
 
 use std::ffi::{c_char, c_int};
 use std::ptr;
-use std::sync::Mutex;
 
 use bursar::{Group, HighPolicy, Limits, Memory, Statistic};
+use bursar_machine::Lock;
+use bursar_machine::host::HostMutex;
 
 use crate::arguments::{put, sized, text};
 use crate::error::{Error, Failure, guard};
-use crate::handles::{GroupHandle, Schema, lock};
+use crate::handles::{GroupHandle, Schema};
 
 /// Memories with a thread that ticks, which would end with them. As the header says, it runs until the process ends.
-static TICKING: Mutex<Vec<Memory>> = Mutex::new(Vec::new());
+static TICKING: HostMutex<Vec<Memory>> = HostMutex::of(Vec::new());
 
 /// `bursar_statistic` of the header.
 #[repr(C)]
@@ -156,7 +157,7 @@ pub unsafe extern "C" fn bursar_create(
         // SAFETY: as the caller's.
         unsafe { put(root, handle, "root") }?;
         if options.ticks != 0 {
-            lock(&TICKING).push(memory);
+            TICKING.lock().push(memory);
         }
         Ok(0)
     };

@@ -3,15 +3,17 @@
 //! A handle is a place in a table, and the place's generation. Releasing a handle changes the generation, so a handle that was released, or
 //! was never given, is told from one that is in use. Places are never freed, and looking one up takes no lock. A place belongs to one
 //! account for good: so a thread that uses a handle while another releases it reads no word that changes.
+//!
+//! The locks are the host's, so a fork waits until they are free.
 
 use std::collections::BTreeMap;
-use std::ops::{Deref, DerefMut};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use bursar::engine::Account;
 use bursar::{Counter, Gauge, Group, Registration, Statistic};
-use bursar_machine::host::{HostOperation, operation};
+use bursar_machine::Lock;
+use bursar_machine::host::HostMutex;
 
 /// Places of one piece of the table, and pieces: 16 million handles at a time.
 const PIECE: usize = 1 << 12;
@@ -43,7 +45,8 @@ pub(crate) struct Schema {
 }
 
 /// Schemas by the place and the number of the statistics that they are made of. They live as long as these: until the process ends.
-static SCHEMAS: Mutex<BTreeMap<(usize, usize), &'static Schema>> = Mutex::new(BTreeMap::new());
+static SCHEMAS: HostMutex<BTreeMap<(usize, usize), &'static Schema>> =
+    HostMutex::of(BTreeMap::new());
 
 impl Schema {
     pub(crate) fn of(declared: &'static [Statistic]) -> &'static Self {
@@ -55,7 +58,8 @@ impl Schema {
             declared.iter().map(column).collect()
         };
         let place = (declared.as_ptr().addr(), declared.len());
-        lock(&SCHEMAS)
+        SCHEMAS
+            .lock()
             .entry(place)
             .or_insert_with(|| Box::leak(Box::new(Self { columns: columns() })))
     }
@@ -71,7 +75,7 @@ pub(crate) struct Place {
     pub(crate) account: Account,
     pub(crate) schema: &'static Schema,
     /// `None` while the place is free.
-    group: Mutex<Option<Group>>,
+    group: HostMutex<Option<Group>>,
 }
 
 type Piece = Box<[OnceLock<Place>; PIECE]>;
@@ -87,38 +91,10 @@ struct Free {
     by_key: BTreeMap<Key, Vec<u32>>,
 }
 
-static FREE: Mutex<Free> = Mutex::new(Free {
+static FREE: HostMutex<Free> = HostMutex::of(Free {
     next: 0,
     by_key: BTreeMap::new(),
 });
-
-/// Guard of a lock. It is an operation: a fork waits until it is gone, so that no lock stays taken in the child.
-pub(crate) struct Locked<'a, T> {
-    // In this order, so that the lock is free before the operation ends.
-    value: MutexGuard<'a, T>,
-    _operation: HostOperation,
-}
-
-impl<T> Deref for Locked<'_, T> {
-    type Target = T;
-    fn deref(&self) -> &T {
-        &self.value
-    }
-}
-
-impl<T> DerefMut for Locked<'_, T> {
-    fn deref_mut(&mut self) -> &mut T {
-        &mut self.value
-    }
-}
-
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> Locked<'_, T> {
-    let operation = operation();
-    Locked {
-        value: mutex.lock().unwrap_or_else(PoisonError::into_inner),
-        _operation: operation,
-    }
-}
 
 /// The number that a handle has for a place: not 0.
 fn bits(index: u32, generation: u32) -> u64 {
@@ -147,13 +123,13 @@ impl GroupHandle {
             generation: AtomicU32::new(0),
             account: group.engine().account(),
             schema,
-            group: Mutex::new(Some(group)),
+            group: HostMutex::of(Some(group)),
         };
-        let mut free = lock(&FREE);
+        let mut free = FREE.lock();
         let reused = free.by_key.get_mut(&key(&place)).and_then(Vec::pop);
         if let Some(index) = reused {
             let old = place_at(index).expect("it was used before");
-            *lock(&old.group) = lock(&place.group).take();
+            *old.group.lock() = place.group.lock().take();
             // Relaxed: changed under the lock of places, and when the handle is given to another thread, so is this.
             let generation = old.generation.load(Ordering::Relaxed);
             return Some(Self {
@@ -187,7 +163,7 @@ impl GroupHandle {
     /// The group, and the statistics of its memory.
     pub(crate) fn group(self) -> Option<(Group, &'static Schema)> {
         let place = self.place()?;
-        let group = lock(&place.group).clone()?;
+        let group = place.group.lock().clone()?;
         // Once more: the place may have another handle by now.
         self.place()?;
         Some((group, place.schema))
@@ -195,11 +171,11 @@ impl GroupHandle {
 
     /// Ends the handle; `false` if it was not in use.
     pub fn release(self) -> bool {
-        let mut free = lock(&FREE);
+        let mut free = FREE.lock();
         let Some(place) = self.place() else {
             return false;
         };
-        let group = lock(&place.group).take();
+        let group = place.group.lock().take();
         // Relaxed: under the lock of places.
         place.generation.fetch_add(1, Ordering::Relaxed);
         let index = (self.bits as u32).wrapping_sub(1);
@@ -217,14 +193,14 @@ struct Registrations {
     live: BTreeMap<u64, Registration>,
 }
 
-static REGISTRATIONS: Mutex<Registrations> = Mutex::new(Registrations {
+static REGISTRATIONS: HostMutex<Registrations> = HostMutex::of(Registrations {
     last: 0,
     live: BTreeMap::new(),
 });
 
 impl RegistrationHandle {
     pub(crate) fn new(registration: Registration) -> Self {
-        let mut registrations = lock(&REGISTRATIONS);
+        let mut registrations = REGISTRATIONS.lock();
         registrations.last += 1;
         let bits = registrations.last;
         registrations.live.insert(bits, registration);
@@ -233,7 +209,7 @@ impl RegistrationHandle {
 
     /// Ends the registration; `false` if it has ended.
     pub(crate) fn release(self) -> bool {
-        let ended = lock(&REGISTRATIONS).live.remove(&self.bits);
+        let ended = REGISTRATIONS.lock().live.remove(&self.bits);
         // Without the lock: what the registration holds may call the program.
         ended.is_some()
     }

@@ -138,10 +138,8 @@ fn an_exception_of_a_callback_aborts_with_a_message() {
             text.contains("begun") && !text.contains("not reached"),
             "{callback}: {text}"
         );
-        // Rust's message, or that of the C++ runtime if the exception meets a frame that it must not leave.
-        let says_why = ["foreign exception", "terminate called"];
         assert!(
-            says_why.iter().any(|why| text.contains(why)),
+            text.contains("cannot catch foreign exceptions"),
             "{callback}: {text}"
         );
     }
@@ -164,45 +162,4 @@ fn unloading_leaves_it_in_memory() {
 fn a_program_of_the_first_version_runs() {
     let to = tempfile::tempdir().unwrap();
     passes(&build("first/client.c", Linked::Shared, &[], to.path()));
-}
-
-/// Each function that the library exports is in the header, and the other way round. `header.rs` compares their types.
-#[test]
-fn the_library_exports_what_the_header_declares() {
-    let exported = exported();
-    assert_eq!(declared("include/bursar.h"), exported);
-    assert!(exported.len() > 20);
-}
-
-/// The functions that a header declares. A declaration begins a line with its type, and the name stands before the first parenthesis.
-fn declared(header: &str) -> Vec<String> {
-    let header = std::fs::read_to_string(here(header)).unwrap();
-    let lines = header.lines();
-    sorted(
-        lines
-            .filter(|line| !line.starts_with([' ', '#', '/']) && !line.starts_with("typedef"))
-            .filter_map(|line| line.split_once('(')?.0.rsplit([' ', '*']).next()),
-    )
-}
-
-fn exported() -> Vec<String> {
-    let listed = Command::new("nm")
-        .args(["-D", "--defined-only"])
-        .arg(libraries().join("libbursar_capi.so"))
-        .output()
-        .unwrap();
-    let listed = String::from_utf8(listed.stdout).unwrap();
-    let lines = listed.lines();
-    sorted(
-        lines
-            .filter_map(|line| line.split(' ').next_back())
-            .filter_map(|name| name.split('@').next()),
-    )
-}
-
-fn sorted<'a>(names: impl Iterator<Item = &'a str>) -> Vec<String> {
-    let names = names.filter(|name| name.starts_with("bursar_"));
-    let mut names: Vec<String> = names.map(str::to_owned).collect();
-    names.sort();
-    names
 }

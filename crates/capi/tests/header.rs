@@ -1,12 +1,13 @@
-//! The checked-in header beside the library: functions with their types, and structures field by field.
+//! The checked-in header beside the library: functions with their types, structures field by field, and what the library exports.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use syn::{Item, ReturnType, Type};
 
 /// What C calls a Rust type.
-const TYPES: [(&str, &str); 20] = [
+const TYPES: [(&str, &str); 18] = [
     ("c_int", "int"),
     ("c_char", "char"),
     ("c_void", "void"),
@@ -25,8 +26,6 @@ const TYPES: [(&str, &str); 20] = [
     ("Reclaim", "bursar_reclaim_function"),
     ("Tell", "bursar_pressure_function"),
     ("Destroy", "bursar_destroy_function"),
-    ("i32", "int"),
-    ("u8", "uint8_t"),
 ];
 
 /// Functions by name, as `result(parameters)`; structures by name, as the types of their fields.
@@ -196,6 +195,28 @@ fn the_header_is_the_librarys() {
         .structures
         .retain(|name, _| library.structures.contains_key(name));
     assert_eq!(library.structures, header.structures);
+}
+
+/// The functions that the shared library shows, which Cargo puts beside this test.
+#[test]
+fn the_header_has_what_the_shared_library_exports() {
+    let this = std::env::current_exe().unwrap();
+    let library = this.with_file_name("libbursar_capi.so");
+    let listed = Command::new("nm")
+        .args(["-D", "--defined-only"])
+        .arg(library)
+        .output()
+        .unwrap();
+    let listed = String::from_utf8(listed.stdout).unwrap();
+    let names = listed
+        .lines()
+        .filter_map(|line| line.split(' ').next_back()?.split('@').next());
+    let exported: BTreeSet<&str> = names.filter(|name| name.starts_with("bursar_")).collect();
+    let header = of_header("include/bursar.h");
+    assert_eq!(
+        exported,
+        header.functions.keys().map(String::as_str).collect()
+    );
 }
 
 /// Programs that were built with the first header find their functions, and their structures at the begin of today's.

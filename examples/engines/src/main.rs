@@ -7,6 +7,7 @@
 
 use std::error::Error;
 use std::ffi::{CString, c_char, c_int};
+use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -39,7 +40,7 @@ unsafe extern "C" {
     fn store_configure() -> c_int;
     fn store_open(group: GroupHandle, path: *const c_char) -> *mut RawStore;
     fn store_write(store: *mut RawStore) -> c_int;
-    fn store_keep(store: *mut RawStore, keeps: c_int);
+    fn store_share(store: *mut RawStore) -> c_int;
     fn store_close(store: *mut RawStore);
 }
 
@@ -67,10 +68,13 @@ impl Store {
         }
     }
 
-    /// Lets the cache give nothing back, or give back again.
-    fn keep(&self, keeps: bool) {
+    /// Lets the cache give memory back from now on, when others need it.
+    fn share(&self) -> Result<(), Box<dyn Error>> {
         // SAFETY: it is open.
-        unsafe { store_keep(self.0, keeps.into()) };
+        match unsafe { store_share(self.0) } {
+            0 => Ok(()),
+            error => Err(io::Error::from_raw_os_error(-error).into()),
+        }
     }
 
     /// Writes a thousand events.
@@ -116,7 +120,6 @@ async fn main() -> Result<(), Box<dyn Error>> {
     }
     show("SQLite has written, and its cache has filled:", &memory);
 
-    store.keep(true);
     let refused = query(&datafusion, "q18-alone", &tables).await;
     let Err(refusal) = refused else {
         return Err("the query fits beside SQLite's cache".into());
@@ -125,7 +128,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let refusal = refusal.to_string();
     let first = refusal.lines().next().unwrap_or_default();
     println!("The query, while SQLite gives nothing back:\n{first}\n");
-    store.keep(false);
+    store.share()?;
 
     let (is_over, written) = (AtomicBool::new(false), AtomicU64::new(0));
     let outcome = thread::scope(|scope| {

@@ -1,15 +1,12 @@
 /* A store on SQLite. All its memory is its group's, and it gives pages of its cache back when others need them. */
 #include <bursar.h>
 #include <sqlite3.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 
 struct store {
     bursar_group group;
     bursar_registration reclaimer;
     sqlite3 *database;
-    /* Set: the cache gives nothing back. */
-    atomic_int keeps;
 };
 
 /* SQLite's memory: charged to the group that the thread is in. */
@@ -35,9 +32,6 @@ static uint64_t shrink(void *data, uint64_t target) {
     sqlite3_mutex *mutex = sqlite3_db_mutex(store->database);
     sqlite3_int64 before, after;
     (void)target;
-    if (atomic_load(&store->keeps)) {
-        return 0;
-    }
     sqlite3_mutex_enter(mutex);
     before = sqlite3_memory_used();
     sqlite3_db_release_memory(store->database);
@@ -56,19 +50,22 @@ static int run(struct store *store, const char *sql) {
     return result;
 }
 
-/* After the last call of `shrink`, which may run on another thread when the store is closed. */
 static void finish(void *data) {
     struct store *store = data;
     sqlite3_close(store->database);
     free(store);
 }
 
+/* A call of `shrink` may still run on another thread: `finish` comes after it. */
 void store_close(struct store *store) {
-    bursar_unregister(store->reclaimer);
+    if (bursar_unregister(store->reclaimer)) {
+        finish(store);
+    }
 }
 
-void store_keep(struct store *store, int keeps) {
-    atomic_store(&store->keeps, keeps);
+/* From now on the cache gives memory back when others need it. 0, or a negative number of errno.h. */
+int store_share(struct store *store) {
+    return bursar_add_reclaimer(store->group, 0, shrink, store, finish, &store->reclaimer, NULL);
 }
 
 /* NULL if it cannot be opened. */
@@ -83,8 +80,7 @@ struct store *store_open(bursar_group group, const char *path) {
     result = sqlite3_open_v2(path, &store->database, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_FULLMUTEX, NULL);
     bursar_leave();
     /* A cache of up to 1 GiB: as large as the memory allows. */
-    if (result || run(store, "PRAGMA cache_size = -1048576; PRAGMA synchronous = OFF; CREATE TABLE events (id INTEGER PRIMARY KEY, body BLOB)") ||
-        bursar_add_reclaimer(group, 0, shrink, store, finish, &store->reclaimer, NULL)) {
+    if (result || run(store, "PRAGMA cache_size = -1048576; PRAGMA synchronous = OFF; CREATE TABLE events (id INTEGER PRIMARY KEY, body BLOB)")) {
         finish(store);
         return NULL;
     }

@@ -3,15 +3,8 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Turns a hang into a failure; nothing else depends on it. Long enough for the slowest machine under a sanitizer;
-/// `BURSAR_TEST_LIMIT_SECONDS` is for emulated ones.
-fn limit_seconds() -> u32 {
-    let given = std::env::var("BURSAR_TEST_LIMIT_SECONDS");
-    given
-        .ok()
-        .and_then(|seconds| seconds.parse().ok())
-        .unwrap_or(120)
-}
+/// Turns a hang into a failure; nothing else depends on it. Ten times the slowest of these tests (110 s, in an emulated machine beside builds).
+const LIMIT_SECONDS: u32 = 1200;
 
 /// A test that has its process for itself, for a limited time.
 pub struct Alone {
@@ -23,7 +16,7 @@ pub struct Alone {
 pub fn alone() -> Alone {
     static TURN: Mutex<()> = Mutex::new(());
     let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    limit_time(limit_seconds());
+    limit_time(LIMIT_SECONDS);
     Alone { _turn: turn }
 }
 
@@ -44,13 +37,12 @@ fn limit_time(seconds: u32) {
 /// # Panics
 /// If the child panicked or was killed.
 pub fn in_child(work: impl FnOnce()) {
-    let limit = limit_seconds();
     // SAFETY: the child runs on with this thread alone; what it uses of the C library (memory, standard error) is kept
     // usable by it.
     let pid = unsafe { libc::fork() };
     assert!(pid >= 0, "{}", std::io::Error::last_os_error());
     if pid == 0 {
-        limit_time(limit);
+        limit_time(LIMIT_SECONDS);
         let code = i32::from(catch_unwind(AssertUnwindSafe(work)).is_err());
         // SAFETY: ends the process at once, without destructors or handlers that wait for threads that are gone.
         unsafe { libc::_exit(code) };

@@ -443,13 +443,18 @@ impl LoomWord {
         &self.word
     }
 
-    fn writing(&self) -> &AtomicU64 {
+    /// Writes, with a fence behind a `Full` write; [`ordering`] has the one before.
+    fn write<R>(&self, order: MemoryOrder, write: impl FnOnce(&AtomicU64) -> R) -> R {
         let own = NUMBER.with(Cell::get);
         let others = self.loaded.iter().enumerate().filter(|&(at, _)| at != own);
         others
             .filter_map(|(_, loaded)| loaded.get())
             .for_each(Condvar::notify_one);
-        &self.word
+        let result = write(&self.word);
+        if order == MemoryOrder::Full {
+            fence(Ordering::SeqCst);
+        }
+        result
     }
 }
 
@@ -466,13 +471,6 @@ fn ordering(order: MemoryOrder, full: Ordering) -> Ordering {
     }
 }
 
-/// The fence behind a `Full` write.
-fn fence_after(order: MemoryOrder) {
-    if order == MemoryOrder::Full {
-        fence(Ordering::SeqCst);
-    }
-}
-
 impl AtomicWord for LoomWord {
     fn new(value: u64) -> Self {
         Self {
@@ -484,44 +482,35 @@ impl AtomicWord for LoomWord {
         self.reading().load(ordering(order, Ordering::Acquire))
     }
     fn store(&self, value: u64, order: MemoryOrder) {
-        self.writing()
-            .store(value, ordering(order, Ordering::Release));
-        fence_after(order);
+        self.write(order, |word| {
+            word.store(value, ordering(order, Ordering::Release));
+        });
     }
     fn swap(&self, value: u64, order: MemoryOrder) -> u64 {
-        let before = self
-            .writing()
-            .swap(value, ordering(order, Ordering::AcqRel));
-        fence_after(order);
-        before
+        self.write(order, |word| {
+            word.swap(value, ordering(order, Ordering::AcqRel))
+        })
     }
     fn fetch_add(&self, value: u64, order: MemoryOrder) -> u64 {
-        let before = self
-            .writing()
-            .fetch_add(value, ordering(order, Ordering::AcqRel));
-        fence_after(order);
-        before
+        self.write(order, |word| {
+            word.fetch_add(value, ordering(order, Ordering::AcqRel))
+        })
     }
     fn fetch_or(&self, bits: u64, order: MemoryOrder) -> u64 {
-        let before = self
-            .writing()
-            .fetch_or(bits, ordering(order, Ordering::AcqRel));
-        fence_after(order);
-        before
+        self.write(order, |word| {
+            word.fetch_or(bits, ordering(order, Ordering::AcqRel))
+        })
     }
     fn fetch_and(&self, bits: u64, order: MemoryOrder) -> u64 {
-        let before = self
-            .writing()
-            .fetch_and(bits, ordering(order, Ordering::AcqRel));
-        fence_after(order);
-        before
+        self.write(order, |word| {
+            word.fetch_and(bits, ordering(order, Ordering::AcqRel))
+        })
     }
     fn compare_exchange(&self, current: u64, new: u64, order: MemoryOrder) -> Result<u64, u64> {
-        let word = self.writing();
-        let success = ordering(order, Ordering::AcqRel);
-        let result = word.compare_exchange(current, new, success, Ordering::Acquire);
-        fence_after(order);
-        result
+        self.write(order, |word| {
+            let success = ordering(order, Ordering::AcqRel);
+            word.compare_exchange(current, new, success, Ordering::Acquire)
+        })
     }
 }
 

@@ -72,9 +72,7 @@ impl Drop for HostOperation {
     }
 }
 
-/// Begins an operation, which ends when the guard is dropped. Operations nest. For crates above that have locks of their own: a fork waits,
-/// so the child finds them free.
-pub fn operation() -> HostOperation {
+pub(super) fn operation() -> HostOperation {
     let depth = DEPTH.get();
     if depth == 0 {
         count_in();

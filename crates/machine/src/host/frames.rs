@@ -420,15 +420,18 @@ mod tests {
         let (frames, mut span) = reserved(1);
         let mut low = span.take().unwrap();
         frames.bytes_mut(&mut low).unwrap().fill(9);
+        let mut neighbours = Vec::new();
         while low.order() > Order::ZERO {
             let high;
             (low, high) = low.split();
-            assert_eq!(frames.bytes(&high).unwrap()[0], 9);
+            neighbours.push(high);
         }
         let is_whole = page_bytes() as usize <= PAGE_BYTES;
         assert_eq!(frames.discard(&mut low), is_whole);
         let byte = if is_whole { 0 } else { 9 };
         assert_eq!(frames.bytes(&low).unwrap()[0], byte);
+        let mut kept = neighbours.iter().map(|high| frames.bytes(high).unwrap());
+        assert!(kept.all(|bytes| bytes.iter().all(|&byte| byte == 9)));
     }
 
     #[test]

@@ -58,7 +58,7 @@ use std::time::Duration;
 
 pub use backend::Backend;
 pub use cgroup::{CgroupError, CgroupLimits, CgroupMemory, CgroupVersion};
-pub use fork::{HostOperation, is_in_operation, operation};
+pub use fork::{HostOperation, is_in_operation};
 pub use frames::HostFrames;
 pub use resident::{Resident, ResidentError, resident};
 pub use slots::HostSlot;

@@ -202,10 +202,7 @@ impl<T: Send + 'static> Lock<T> for HostMutex<T> {
     type Guard<'a> = HostMutexGuard<'a, T>;
 
     fn new(value: T) -> Self {
-        Self {
-            mutex: Mutex::new(value),
-            waits: AtomicU64::new(0),
-        }
+        Self::of(value)
     }
 
     fn lock(&self) -> Self::Guard<'_> {
@@ -245,6 +242,14 @@ impl<T: Send + 'static> Lock<T> for HostMutex<T> {
 }
 
 impl<T> HostMutex<T> {
+    /// Makes a lock, also of a static value.
+    pub const fn of(value: T) -> Self {
+        Self {
+            mutex: Mutex::new(value),
+            waits: AtomicU64::new(0),
+        }
+    }
+
     fn try_take(&self) -> Option<MutexGuard<'_, T>> {
         match self.mutex.try_lock() {
             Ok(value) => Some(value),
