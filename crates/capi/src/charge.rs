@@ -15,7 +15,7 @@ fn place_of(group: GroupHandle) -> Result<&'static Place, Failure> {
     group.place().ok_or(Failure::Handle)
 }
 
-/// Runs `run` with the group. Callbacks that it calls may release the handle: the group lives until `run` returns.
+/// Runs `run` with the group. Reclaimers that a charge calls may release the handle: the group lives until `run` returns.
 fn with_kept_group<R>(handle: GroupHandle, run: impl FnOnce(&Group) -> R) -> Result<R, Failure> {
     let group = place_of(handle)?.account.with_group(Group::clone);
     Ok(run(&group))
@@ -159,8 +159,12 @@ pub extern "C" fn bursar_uncharge(group: GroupHandle, bytes: u64) -> c_int {
 #[inline(never)]
 fn uncharge_slowly(group: GroupHandle, bytes: u64) -> c_int {
     let run = || {
+        let place = place_of(group)?;
         check(bytes)?;
-        with_kept_group(group, |group| group.engine().uncharge(bytes))?;
+        // Callbacks run after the bytes are returned, when nothing of the group is needed any more.
+        place
+            .account
+            .with_group(|group| group.engine().uncharge(bytes));
         Ok(0)
     };
     // SAFETY: no error is wanted.

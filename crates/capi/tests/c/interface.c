@@ -303,6 +303,26 @@ static void evicted(void) {
     CHECK(usage(eviction.next) == 0 && usage(root) == 0 && bursar_release(eviction.next) == 0 && bursar_release(root) == 0);
 }
 
+/* Hears that the pressure is gone, and ends the group whose return it is. */
+static void end_group(void *data, int level) {
+    struct eviction *eviction = data;
+    if (level == BURSAR_PRESSURE_NONE) {
+        evict(eviction, 0);
+    }
+}
+
+static void ended_by_its_return(void) {
+    bursar_group root = create(MIB), group = child(root, "group", BURSAR_MAX);
+    struct eviction eviction = {root, {0}, {0}};
+    bursar_registration watcher;
+    CHECK(bursar_on_pressure(root, end_group, &eviction, NULL, &watcher, NULL) == 0);
+    CHECK(bursar_try_charge(group, MIB, NULL) == 0);
+    eviction.group = group;
+    CHECK(bursar_uncharge(group, MIB) == 0 && eviction.group.bits == 0 && eviction.next.bits != 0);
+    CHECK(usage(eviction.next) == 0 && usage(root) == 0 && bursar_unregister(watcher) == 0);
+    CHECK(bursar_release(eviction.next) == 0 && bursar_release(root) == 0);
+}
+
 struct quitter {
     bursar_registration registration;
     int is_running, is_destroyed;
@@ -484,6 +504,7 @@ int main(int count, char **arguments) {
     callbacks();
     over_return();
     evicted();
+    ended_by_its_return();
     unregisters_itself();
     ticks(0);
     ticks(1);
