@@ -1,4 +1,6 @@
-// Callbacks that throw: the one that the argument names.
+// Callbacks that throw, or end their thread: the one that the argument names.
+#include <pthread.h>
+
 #include <cstdio>
 #include <cstring>
 #include <stdexcept>
@@ -6,6 +8,7 @@
 #include "bursar.h"
 
 static uint64_t reclaim(void *, uint64_t) { throw std::runtime_error("from the reclaimer"); }
+static uint64_t leave(void *, uint64_t) { pthread_exit(nullptr); }
 static uint64_t nothing(void *, uint64_t) { return 0; }
 static void hear(void *, int) { throw std::runtime_error("from the listener"); }
 static void destroy(void *) { throw std::runtime_error("from the end"); }
@@ -26,7 +29,8 @@ int main(int, char **arguments) {
         bursar_try_charge(root, 4096, nullptr);
     } else {
         bool ends = std::strcmp(which, "destroy") == 0;
-        bursar_add_reclaimer(root, 0, ends ? nothing : reclaim, nullptr, ends ? destroy : nullptr, &registration, nullptr);
+        bursar_reclaim_function function = ends ? nothing : std::strcmp(which, "exit") == 0 ? leave : reclaim;
+        bursar_add_reclaimer(root, 0, function, nullptr, ends ? destroy : nullptr, &registration, nullptr);
         bursar_try_charge(root, 8192, nullptr);
         bursar_unregister(registration);
     }
