@@ -1,13 +1,17 @@
 //! Locks that record their holder, the start of the hold, and the times of holds and waits.
 //!
 //! The records lie beside the lock or under it, so they cost the holder two looks at the clock and no line that others
-//! write. Plain words that only the holder writes name the holder. A look from outside may find a holder that has just
-//! gone, never one that was not there.
+//! write. Plain words that only the holder writes name the holder ([`HolderWords`]). They cost nothing on a simulated machine
+//! either, and no protocol between CPUs depends on them. A look from outside may find a holder that has just gone, never one
+//! that was not there.
+
+#[cfg(test)]
+mod tests;
 
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use bursar_machine::{Lock, Machine};
+use bursar_machine::host::HostWord;
+use bursar_machine::{AtomicWord, Lock, Machine, MemoryOrder};
 
 use super::histogram::Histogram;
 
@@ -70,15 +74,64 @@ pub(super) struct Timed<T> {
     pub(super) given: Histogram,
 }
 
+/// Words that show a lock's holder to others. Only the holder writes them, one after the other.
+struct HolderWords<W> {
+    since_ns: W,
+    /// 0 while nobody holds the lock.
+    task: W,
+    /// CPU and work of the holder.
+    what: W,
+}
+
+impl<W: AtomicWord> HolderWords<W> {
+    fn new() -> Self {
+        Self {
+            since_ns: W::new(0),
+            task: W::new(0),
+            what: W::new(0),
+        }
+    }
+
+    /// Shows a new holder.
+    fn enter(&self, holder: Holder) {
+        let what = u64::from(holder.cpu) << 8 | holder.work as u64;
+        // Release, all: pair with the Acquires in `look`. A look that sees one of them also sees what was written before it.
+        self.since_ns.store(holder.since_ns, MemoryOrder::Release);
+        self.what.store(what, MemoryOrder::Release);
+        self.task.store(holder.task, MemoryOrder::Release);
+    }
+
+    /// The holder goes.
+    fn leave(&self) {
+        // Relaxed: the next `enter` releases it.
+        self.task.store(0, MemoryOrder::Relaxed);
+    }
+
+    /// The holder, unless it changes at this moment.
+    ///
+    /// Each load sees a hold that is no older than the load before it saw. If the first and the last see one hold, all do. Two holds
+    /// differ in their start, because the clock moves on.
+    fn look(&self) -> Option<Holder> {
+        // Acquire, all: pair with the Releases in `enter`.
+        let since_ns = self.since_ns.load(MemoryOrder::Acquire);
+        let task = self.task.load(MemoryOrder::Acquire);
+        let what = self.what.load(MemoryOrder::Acquire);
+        // Relaxed: the last.
+        let is_same = self.since_ns.load(MemoryOrder::Relaxed) == since_ns;
+        (task != 0 && is_same).then(|| Holder {
+            task,
+            cpu: (what >> 8) as u32,
+            work: Work::ALL[(what & 0xff) as usize],
+            since_ns,
+        })
+    }
+}
+
 /// A lock that knows its holder.
 pub(super) struct KnownLock<L> {
     lock: L,
-    // Plain words, see the module: no protocol between CPUs depends on them.
-    task: AtomicU64,
-    since_ns: AtomicU64,
-    /// CPU and work of the holder.
-    what: AtomicU64,
-    waiting: AtomicU64,
+    holder: HolderWords<HostWord>,
+    waiting: HostWord,
 }
 
 /// Holds a [`KnownLock`].
@@ -102,10 +155,8 @@ impl<L> KnownLock<L> {
                 waits: Histogram::default(),
                 given: Histogram::default(),
             }),
-            task: AtomicU64::new(0),
-            since_ns: AtomicU64::new(0),
-            what: AtomicU64::new(0),
-            waiting: AtomicU64::new(0),
+            holder: HolderWords::new(),
+            waiting: HostWord::new(0),
         }
     }
 
@@ -121,10 +172,11 @@ impl<L> KnownLock<L> {
             return hold;
         }
         // Relaxed, here and below: for reports.
-        self.waiting.fetch_add(1, Ordering::Relaxed);
+        self.waiting.fetch_add(1, MemoryOrder::Relaxed);
         let begin_ns = machine.now_ns();
         let mut guard = self.lock.lock();
-        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        self.waiting
+            .fetch_add(1u64.wrapping_neg(), MemoryOrder::Relaxed);
         let since_ns = machine.now_ns();
         guard.waits.record(since_ns - begin_ns);
         self.hold(guard, machine, work, since_ns)
@@ -152,12 +204,12 @@ impl<L> KnownLock<L> {
     where
         L: Lock<Timed<T>> + 'static,
     {
-        let cpu = u64::from(machine.current_shard().0);
-        // Release, both: pair with the Acquires in `holder`. A look that sees our work or time also sees that the holder before has gone.
-        self.what.store(cpu << 8 | work as u64, Ordering::Release);
-        self.since_ns.store(since_ns, Ordering::Release);
-        // Release: a look that sees the task also sees since when and for what it holds the lock.
-        self.task.store(machine.task(), Ordering::Release);
+        self.holder.enter(Holder {
+            task: machine.task(),
+            cpu: machine.current_shard().0,
+            work,
+            since_ns,
+        });
         Hold {
             guard,
             lock: self,
@@ -169,24 +221,13 @@ impl<L> KnownLock<L> {
 
     /// Approximate number of waiters.
     pub(super) fn waiting(&self) -> u64 {
-        self.waiting.load(Ordering::Relaxed)
+        self.waiting.load(MemoryOrder::Relaxed)
     }
 
     /// Holder, as far as it can be seen, and number of waiters.
     pub(super) fn holder(&self) -> Option<(Holder, u64)> {
-        // Acquire: pairs with the Release in `hold`.
-        let task = self.task.load(Ordering::Acquire);
-        // Acquire, both: pair with the Releases in `hold`.
-        let what = self.what.load(Ordering::Acquire);
-        let holder = Holder {
-            task,
-            cpu: (what >> 8) as u32,
-            work: Work::ALL[(what & 0xff) as usize],
-            since_ns: self.since_ns.load(Ordering::Acquire),
-        };
-        // Relaxed: it comes after the Acquires. If the task has changed, the holder that we read has gone.
-        let still = task != 0 && self.task.load(Ordering::Relaxed) == task;
-        still.then(|| (holder, self.waiting.load(Ordering::Relaxed)))
+        let holder = self.holder.look()?;
+        Some((holder, self.waiting()))
     }
 }
 
@@ -232,7 +273,6 @@ impl<M: Machine, T: Send + 'static, L: Lock<Timed<T>> + 'static> Drop for Hold<'
         if self.given_pages > 0 {
             self.guard.given.record(self.given_pages);
         }
-        // Relaxed: see the module.
-        self.lock.task.store(0, Ordering::Relaxed);
+        self.lock.holder.leave();
     }
 }

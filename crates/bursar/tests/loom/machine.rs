@@ -12,17 +12,13 @@
 //!   outside sections. Aborts and restarts are not modelled: a section has no effect before its commit, so a restarted
 //!   one is one that began later.
 //! * Time stands still; threads stay on the CPU that they were started on. A task that would spin before it sleeps sleeps at once.
-//!
-//! Loom 0.7 remembers one last access of an atomic word. A thread that loads a word and then writes it thus hides that
-//! the write races with an earlier load by another thread. The order in which the write comes first is never tried.
-//! Nearly all of Bursar's writes follow a load. [`LoomWord`] shows loom these races; see there.
 
 mod stacks;
+mod word;
 
-use std::array;
 use std::cell::Cell;
 use std::fmt;
-use std::sync::{Arc, Mutex as PlainMutex, OnceLock};
+use std::sync::{Arc, Mutex as PlainMutex};
 
 use bursar_machine::pages::{ReserveError, ReserveOptions, Span};
 use bursar_machine::{
@@ -30,10 +26,11 @@ use bursar_machine::{
     Outcome, STATE, Shard, Slot, State, busy_wait,
 };
 use bursar_rig::frames::Unbacked;
-use loom::sync::atomic::{AtomicU64, Ordering, fence};
 use loom::sync::{Condvar, Mutex, MutexGuard};
 
 pub use stacks::LoomStacks;
+pub use word::LoomWord;
+use word::{number, spawn};
 
 /// A model, explored up to a number of preemptions: a test for each kind of shard.
 macro_rules! model {
@@ -73,9 +70,6 @@ pub fn explore(preemptions: usize, kind: Kind, model: impl Fn(Kind) + Send + Syn
 
 loom::thread_local! {
     static CURRENT: Cell<u32> = Cell::new(0);
-    /// The first thread is number 0.
-    static NUMBER: Cell<usize> = Cell::new(0);
-    static STARTED: Cell<usize> = Cell::new(0);
 }
 
 /// Starts a thread on a CPU. Only the first thread does.
@@ -83,12 +77,7 @@ pub fn spawn_on<T: 'static>(
     cpu: u32,
     work: impl FnOnce() -> T + 'static,
 ) -> loom::thread::JoinHandle<T> {
-    let number = STARTED.with(|started| {
-        started.set(started.get() + 1);
-        started.get()
-    });
-    loom::thread::spawn(move || {
-        NUMBER.with(|own| own.set(number));
+    spawn(move || {
         run_on(cpu);
         work()
     })
@@ -259,7 +248,7 @@ impl Machine for LoomMachine {
     }
 
     fn task(&self) -> u64 {
-        NUMBER.with(|number| number.get() as u64 + 1)
+        number() as u64 + 1
     }
 
     fn operation(&self) {}
@@ -420,97 +409,6 @@ impl Slot for LoomSlot {
         let room = words[CEILING].load_signed(MemoryOrder::Acquire) - charged;
         words[CEILING].store(charged as u64, MemoryOrder::Release);
         u64::try_from(room).expect("sections never let the room become negative")
-    }
-}
-
-/// The most threads of a model.
-const THREADS: usize = 4;
-
-/// A word of loom's.
-///
-/// Each load first touches a mark of its thread, each write those of all other threads. A condition variable that nobody
-/// waits for serves as mark: loom takes any two touches for dependent, and they order no memory.
-#[derive(Debug)]
-pub struct LoomWord {
-    word: AtomicU64,
-    loaded: [OnceLock<Condvar>; THREADS],
-}
-
-impl LoomWord {
-    fn reading(&self) -> &AtomicU64 {
-        let own = NUMBER.with(Cell::get);
-        self.loaded[own].get_or_init(Condvar::new).notify_one();
-        &self.word
-    }
-
-    /// Writes, with a fence behind a `Full` write; [`ordering`] has the one before.
-    fn write<R>(&self, order: MemoryOrder, write: impl FnOnce(&AtomicU64) -> R) -> R {
-        let own = NUMBER.with(Cell::get);
-        let others = self.loaded.iter().enumerate().filter(|&(at, _)| at != own);
-        others
-            .filter_map(|(_, loaded)| loaded.get())
-            .for_each(Condvar::notify_one);
-        let result = write(&self.word);
-        if order == MemoryOrder::Full {
-            fence(Ordering::SeqCst);
-        }
-        result
-    }
-}
-
-/// The fence of a `Full` access, and what remains of its ordering.
-fn ordering(order: MemoryOrder, full: Ordering) -> Ordering {
-    match order {
-        MemoryOrder::Relaxed => Ordering::Relaxed,
-        MemoryOrder::Acquire => Ordering::Acquire,
-        MemoryOrder::Release => Ordering::Release,
-        MemoryOrder::Full => {
-            fence(Ordering::SeqCst);
-            full
-        }
-    }
-}
-
-impl AtomicWord for LoomWord {
-    fn new(value: u64) -> Self {
-        Self {
-            word: AtomicU64::new(value),
-            loaded: array::from_fn(|_| OnceLock::new()),
-        }
-    }
-    fn load(&self, order: MemoryOrder) -> u64 {
-        self.reading().load(ordering(order, Ordering::Acquire))
-    }
-    fn store(&self, value: u64, order: MemoryOrder) {
-        self.write(order, |word| {
-            word.store(value, ordering(order, Ordering::Release));
-        });
-    }
-    fn swap(&self, value: u64, order: MemoryOrder) -> u64 {
-        self.write(order, |word| {
-            word.swap(value, ordering(order, Ordering::AcqRel))
-        })
-    }
-    fn fetch_add(&self, value: u64, order: MemoryOrder) -> u64 {
-        self.write(order, |word| {
-            word.fetch_add(value, ordering(order, Ordering::AcqRel))
-        })
-    }
-    fn fetch_or(&self, bits: u64, order: MemoryOrder) -> u64 {
-        self.write(order, |word| {
-            word.fetch_or(bits, ordering(order, Ordering::AcqRel))
-        })
-    }
-    fn fetch_and(&self, bits: u64, order: MemoryOrder) -> u64 {
-        self.write(order, |word| {
-            word.fetch_and(bits, ordering(order, Ordering::AcqRel))
-        })
-    }
-    fn compare_exchange(&self, current: u64, new: u64, order: MemoryOrder) -> Result<u64, u64> {
-        self.write(order, |word| {
-            let success = ordering(order, Ordering::AcqRel);
-            word.compare_exchange(current, new, success, Ordering::Acquire)
-        })
     }
 }
 

@@ -3,15 +3,16 @@
 //! A chunk is one stride for each shard, as for slots. In a stride the lists follow one another; each is a header of
 //! one line and its entries.
 
-use core::num::NonZeroU64;
 use core::ptr::NonNull;
 
 use super::chunk::{self, LIST_HEADER, LIST_LIMIT, STRIDE, STRIDE_SHIFT};
 use super::sync::HostWord;
 use super::{backend, fence, fork, rseq, slots, time};
-use crate::pages::{Block, BlockStacks, Bounds, LIST_BLOCKS_MAX, LISTS_MAX, StackWord, depth};
-use crate::shard::busy_wait;
-use crate::{AtomicWord, MemoryOrder, OutOfMemory, Shard};
+use crate::pages::{
+    Block, BlockList, BlockStacks, Bounds, LIST_BLOCKS_MAX, LISTS_MAX, ListOperation, StackWord,
+    depth,
+};
+use crate::{OutOfMemory, Shard};
 
 /// Number of words of a list's header.
 const HEADER_WORDS: usize = LIST_HEADER / 8;
@@ -72,96 +73,13 @@ pub(super) fn chunk_of_stacks(capacities: &[u16]) -> Result<HostStacks, OutOfMem
     Ok(stacks)
 }
 
-/// List of a shard, as words.
-#[derive(Clone, Copy)]
-struct List<'a> {
-    header: &'a [HostWord],
-    entries: &'a [HostWord],
-}
+/// List of a shard.
+type List = BlockList<'static, HostWord>;
 
-impl List<'_> {
-    fn head(&self) -> &HostWord {
-        &self.header[HEAD]
-    }
-
-    fn bounds_word(&self) -> &HostWord {
-        &self.header[BOUNDS]
-    }
-
-    fn lock(&self) -> &HostWord {
-        &self.header[LOCK]
-    }
-
-    fn depth(&self) -> usize {
-        // Acquire: where this list has no sections, pairs with the Release of the push of these blocks. A freezer of
-        // sections has passed a fence.
-        depth(self.head().load(MemoryOrder::Acquire))
-    }
-
-    fn bounds(&self) -> Bounds {
-        Bounds::of(self.bounds_word().load(MemoryOrder::Full))
-    }
-
-    fn entry(&self, at: usize) -> Block {
-        // Relaxed: the entry is older than the depth that includes it.
-        let bits = self.entries[at].load(MemoryOrder::Relaxed);
-        Block::from_bits(NonZeroU64::new(bits).expect("entries below the depth hold blocks"))
-    }
-
-    fn push(&self, block: Block) -> Result<(), Block> {
-        // The bounds first; see `pages::stacks`.
-        let limit = self.bounds().limit as usize;
-        let depth = self.depth();
-        if depth >= limit {
-            return Err(block);
-        }
-        self.entries[depth].store(block.into_bits().get(), MemoryOrder::Relaxed);
-        self.change_depth(1);
-        Ok(())
-    }
-
-    fn pop(&self) -> Option<Block> {
-        let floor = self.bounds().floor as usize;
-        let depth = self.depth();
-        if depth <= floor {
-            return None;
-        }
-        let block = self.entry(depth - 1);
-        self.change_depth(0xffff);
-        Some(block)
-    }
-
-    fn change_depth(&self, by: u64) {
-        let head = self.head();
-        let now = head.load(MemoryOrder::Relaxed).wrapping_add(by);
-        // Release: a reader of the depth sees the stored entries. Only the lock's holder writes.
-        head.store(now, MemoryOrder::Release);
-    }
-
-    /// The list, if its lock is free now.
-    fn try_lock(&self) -> Option<Locked<'_>> {
-        let operation = fork::operation();
-        // Full: pairs with the freezer's `Full` store of the bounds. If our lock comes first, the freezer waits for us.
-        // If its bounds come first, we see them.
-        let taken = self.lock().compare_exchange(0, 1, MemoryOrder::Full);
-        taken.ok().map(|_| Locked {
-            list: *self,
-            _operation: operation,
-        })
-    }
-}
-
-/// Guard of the lock of a list without sections. It is an operation: a fork waits until it is gone.
-struct Locked<'a> {
-    list: List<'a>,
+/// Operation on a list without sections. A fork waits until it is gone.
+struct Operation {
+    list: ListOperation<'static, HostWord>,
     _operation: fork::HostOperation,
-}
-
-impl Drop for Locked<'_> {
-    fn drop(&mut self) {
-        // Full: pairs with `freeze`.
-        self.list.lock().store(0, MemoryOrder::Full);
-    }
 }
 
 impl HostStacks {
@@ -170,28 +88,29 @@ impl HostStacks {
         self.lists[list % PLACES].as_ptr()
     }
 
-    fn list(&self, shard: Shard, list: usize) -> List<'_> {
+    /// Words of a list's header, and its entries.
+    fn words(&self, shard: Shard, list: usize) -> (&'static [HostWord], &'static [HostWord]) {
         assert!(list < usize::from(self.count), "no such list");
         let capacity = usize::from(self.capacities[list]);
         assert!(shard <= slots::shards_max(), "no such shard");
         // SAFETY: (1) the chunk has a stride for each shard up to the extra one, and the list lies inside the first
         // stride, so its copies lie inside the others; (2) it stays mapped and is only written through atomics and
         // sections; (3) zeroed memory is a valid `HostWord`.
-        unsafe {
+        let words = unsafe {
             let at = self.lists[list].add(shard.index() << STRIDE_SHIFT);
-            let words = core::slice::from_raw_parts(at.cast().as_ptr(), HEADER_WORDS + capacity);
-            let (header, entries) = words.split_at(HEADER_WORDS);
-            List { header, entries }
-        }
+            core::slice::from_raw_parts(at.cast().as_ptr(), HEADER_WORDS + capacity)
+        };
+        words.split_at(HEADER_WORDS)
     }
 
-    /// Returns whether no sections change a shard's lists.
-    fn has_locks(shard: Shard) -> bool {
-        shard == slots::shards_max() || !backend::has_sections()
+    fn list(&self, shard: Shard, list: usize) -> List {
+        let (header, entries) = self.words(shard, list);
+        // SAFETY: a chunk is zeroed, and only sections and these lists write these words: `word` gives out others.
+        unsafe { BlockList::new(&header[HEAD], &header[BOUNDS], &header[LOCK], entries) }
     }
 
     /// The calling thread's list if it has no sections (see `HostSlot::without_section`); `None` if it has.
-    fn without_section(&self, list: usize) -> Option<List<'_>> {
+    fn without_section(&self, list: usize) -> Option<List> {
         if backend::has_sections() {
             if rseq::current_cpu().is_some() {
                 return None;
@@ -201,8 +120,15 @@ impl HostStacks {
         Some(self.list(slots::current_shard(), list))
     }
 
+    /// Begins an operation on a list without sections.
+    fn operation(list: List) -> Option<Operation> {
+        let _operation = fork::operation();
+        let list = list.try_lock()?;
+        Some(Operation { list, _operation })
+    }
+
     /// List of the calling thread's CPU, to look at.
-    fn looked_at(&self, list: usize) -> Option<List<'_>> {
+    fn looked_at(&self, list: usize) -> Option<List> {
         rseq::current_cpu().map(|shard| self.list(shard, list))
     }
 }
@@ -234,11 +160,8 @@ impl BlockStacks for HostStacks {
             Err(block) => block,
         };
         // Its list is full, or this thread has none.
-        match self.without_section(list) {
-            Some(list) => match list.try_lock() {
-                Some(locked) => locked.list.push(block),
-                None => Err(block),
-            },
+        match self.without_section(list).and_then(Self::operation) {
+            Some(operation) => operation.list.push(block),
             None => Err(block),
         }
     }
@@ -247,34 +170,17 @@ impl BlockStacks for HostStacks {
         if let Some(block) = self.try_pop(list) {
             return Some(block);
         }
-        self.without_section(list)?.try_lock()?.list.pop()
+        Self::operation(self.without_section(list)?)?.list.pop()
     }
 
     fn push_many(&self, list: usize, blocks: &mut Vec<Block>) -> usize {
         if let Some(list) = self.without_section(list) {
-            let Some(locked) = list.try_lock() else {
-                return 0;
-            };
-            let list = &locked.list;
-            // One look at the bounds decides: a freezer may change them meanwhile, and then waits for the lock.
-            let room = list.bounds().limit as usize;
-            let depth = list.depth();
-            let count = room.saturating_sub(depth).min(blocks.len());
-            if count == 0 {
-                return 0;
-            }
-            let pushed = blocks.drain(blocks.len() - count..);
-            for (entry, block) in list.entries[depth..].iter().zip(pushed) {
-                // Relaxed: no reader looks above the depth.
-                entry.store(block.into_bits().get(), MemoryOrder::Relaxed);
-            }
-            list.change_depth(count as u64);
-            return count;
+            return Self::operation(list).map_or(0, |one| one.list.push_many(blocks));
         }
         // The look estimates how many fit; the section decides.
         while let Some(look) = self.looked_at(list) {
             let room = look.bounds().limit as usize;
-            let count = room.saturating_sub(look.depth()).min(blocks.len());
+            let count = room.saturating_sub(depth(look.head())).min(blocks.len());
             if count == 0 {
                 return 0;
             }
@@ -295,24 +201,11 @@ impl BlockStacks for HostStacks {
 
     fn pop_many(&self, list: usize, count: usize, blocks: &mut Vec<Block>) -> usize {
         if let Some(list) = self.without_section(list) {
-            let Some(locked) = list.try_lock() else {
-                return 0;
-            };
-            let list = &locked.list;
-            let floor = list.bounds().floor as usize;
-            let depth = list.depth();
-            let count = depth.saturating_sub(floor).min(count);
-            if count == 0 {
-                // The head of a frozen list belongs to the freezer, which may be changing it.
-                return 0;
-            }
-            blocks.extend((depth - count..depth).map(|at| list.entry(at)));
-            list.change_depth((count as u64).wrapping_neg());
-            return count;
+            return Self::operation(list).map_or(0, |one| one.list.pop_many(count, blocks));
         }
         while let Some(look) = self.looked_at(list) {
             let floor = look.bounds().floor as usize;
-            let count = look.depth().saturating_sub(floor).min(count);
+            let count = depth(look.head()).saturating_sub(floor).min(count);
             if count == 0 {
                 return 0;
             }
@@ -334,63 +227,36 @@ impl BlockStacks for HostStacks {
     }
 
     fn word(&self, shard: Shard, list: usize, word: StackWord) -> &HostWord {
-        &self.list(shard, list).header[FREE_WORDS + word as usize]
+        &self.words(shard, list).0[FREE_WORDS + word as usize]
     }
 
     fn head(&self, shard: Shard, list: usize) -> u64 {
-        // Acquire: for a caller that takes blocks out the fence is what counts; others only look.
-        self.list(shard, list).head().load(MemoryOrder::Acquire)
+        self.list(shard, list).head()
     }
 
     fn bounds(&self, shard: Shard, list: usize) -> Bounds {
-        // Relaxed: a look.
-        Bounds::of(
-            self.list(shard, list)
-                .bounds_word()
-                .load(MemoryOrder::Relaxed),
-        )
+        self.list(shard, list).bounds()
     }
 
     fn set_bounds(&self, shard: Shard, list: usize, bounds: Bounds) -> bool {
-        let list = self.list(shard, list);
-        bounds.set(list.bounds_word(), list.entries.len())
+        self.list(shard, list).set_bounds(bounds)
     }
 
     fn freeze(&self, lists: &[(Shard, usize)]) {
         for &(shard, list) in lists {
-            let list = self.list(shard, list);
-            let freezing = Bounds::FREEZING.bits();
-            let bounds = list.bounds_word();
-            // Full: pairs with `List::try_lock`; for lists with sections the fence does it. Only a list that is not
-            // frozen changes, because another freezer may be taking blocks there.
-            let mut seen = bounds.load(MemoryOrder::Relaxed);
-            loop {
-                assert!(!Bounds::of(seen).is_frozen(), "one freezes at a time");
-                match bounds.compare_exchange(seen, freezing, MemoryOrder::Full) {
-                    Ok(_) => break,
-                    Err(now) => seen = now,
-                }
-            }
+            self.list(shard, list).begin_freeze();
         }
         if backend::has_sections() {
             fence::combined();
         }
         for &(shard, list) in lists {
-            let list = self.list(shard, list);
-            if Self::has_locks(shard) {
-                // Full: pairs with `List::try_lock`.
-                busy_wait(|| list.lock().load(MemoryOrder::Full) == 0, time::relax);
-            }
-            // Full: pairs with the exchange in `take_oldest`, which thereby knows that no operation is under way. No
-            // other code changes bounds that are freezing.
-            let frozen = Bounds::FROZEN.bits();
-            list.bounds_word().store(frozen, MemoryOrder::Full);
+            // SAFETY: the fence above waits for all sections.
+            unsafe { self.list(shard, list).end_freeze(time::relax) };
         }
     }
 
     fn thaw(&self, shard: Shard, list: usize, bounds: Bounds) {
-        let list = self.list(shard, list);
-        bounds.thaw(list.bounds_word(), list.entries.len());
+        self.list(shard, list).thaw(bounds);
     }
 
     fn take_oldest(
@@ -400,23 +266,6 @@ impl BlockStacks for HostStacks {
         count: usize,
         blocks: &mut Vec<Block>,
     ) -> usize {
-        let list = self.list(shard, list);
-        let (frozen, taking) = (Bounds::FROZEN.bits(), Bounds::TAKING.bits());
-        // Full, and the store below: of two takers, one sees the other; and the taker sees what `freeze` saw.
-        let alone = list
-            .bounds_word()
-            .compare_exchange(frozen, taking, MemoryOrder::Full);
-        assert!(alone.is_ok(), "only from a frozen list, one at a time");
-        let depth = list.depth();
-        let count = count.min(depth);
-        blocks.extend((0..count).map(|at| list.entry(at)));
-        for at in count..depth {
-            let bits = list.entries[at].load(MemoryOrder::Relaxed);
-            list.entries[at - count].store(bits, MemoryOrder::Relaxed);
-        }
-        // Its Release pairs with the bounds that thaw the list.
-        list.change_depth((count as u64).wrapping_neg());
-        list.bounds_word().store(frozen, MemoryOrder::Full);
-        count
+        self.list(shard, list).take_oldest(count, blocks)
     }
 }

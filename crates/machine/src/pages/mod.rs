@@ -10,10 +10,12 @@
 //! | [`Span`] | pages that were never used, as blocks of the largest order |
 //! | [`Frames`] | a reservation: the memory behind its blocks |
 //! | [`BlockStacks`], [`Bounds`] | per-CPU stacks of blocks, changed in one section |
+//! | [`BlockList`] | one of these stacks, as words, for implementations |
 //! | [`simulated`] | blocks without memory, for machines that simulate |
 
 mod block;
 mod frames;
+mod list;
 pub mod simulated;
 mod stacks;
 
@@ -21,4 +23,5 @@ pub use block::{
     Block, Content, MAX_ORDER, Order, OrderError, Owner, PAGE_BYTES, Pfn, SPAN_PAGES, Span,
 };
 pub use frames::{Frames, HugePages, NodeBinding, ReserveError, ReserveOptions};
+pub use list::{BlockList, ListOperation};
 pub use stacks::{BlockStacks, Bounds, LIST_BLOCKS_MAX, LISTS_MAX, StackWord, depth, pops};
