@@ -1,9 +1,9 @@
 //! Locks that record their holder, the start of the hold, and the times of holds and waits.
 //!
 //! The records lie beside the lock or under it, so they cost the holder two looks at the clock and no line that others
-//! write. Plain words that only the holder writes name the holder ([`HolderWords`]). They cost nothing on a simulated machine
-//! either, and no protocol between CPUs depends on them. A look from outside may find a holder that has just gone, never one
-//! that was not there.
+//! write. Plain words that only the holder writes name the holder ([`HolderWords`]). They are the host's words on every machine:
+//! a simulated machine charges no time for them, and only reports depend on them. A look from outside may find a holder that has
+//! just gone, never one that was not there.
 
 #[cfg(test)]
 mod tests;
@@ -74,50 +74,52 @@ pub(super) struct Timed<T> {
     pub(super) given: Histogram,
 }
 
-/// Words that show a lock's holder to others. Only the holder writes them, one after the other.
+/// Words that show a lock's holder to others. Only the holder writes them.
 struct HolderWords<W> {
+    /// Work (bits 0-7) and CPU (8-39) of the holder; holds so far (40-63).
+    what: W,
     since_ns: W,
     /// 0 while nobody holds the lock.
     task: W,
-    /// CPU and work of the holder.
-    what: W,
 }
 
 impl<W: AtomicWord> HolderWords<W> {
     fn new() -> Self {
         Self {
+            what: W::new(0),
             since_ns: W::new(0),
             task: W::new(0),
-            what: W::new(0),
         }
     }
 
     /// Shows a new holder.
     fn enter(&self, holder: Holder) {
-        let what = u64::from(holder.cpu) << 8 | holder.work as u64;
+        // Relaxed: the lock shows us the holder before.
+        let holds = (self.what.load(MemoryOrder::Relaxed) >> 40) + 1;
+        let what = holds << 40 | u64::from(holder.cpu) << 8 | holder.work as u64;
         // Release, all: pair with the Acquires in `look`. A look that sees one of them also sees what was written before it.
-        self.since_ns.store(holder.since_ns, MemoryOrder::Release);
         self.what.store(what, MemoryOrder::Release);
+        self.since_ns.store(holder.since_ns, MemoryOrder::Release);
         self.task.store(holder.task, MemoryOrder::Release);
     }
 
     /// The holder goes.
     fn leave(&self) {
-        // Relaxed: the next `enter` releases it.
+        // Relaxed: the next `enter` releases this store, too.
         self.task.store(0, MemoryOrder::Relaxed);
     }
 
     /// The holder, unless it changes at this moment.
     ///
-    /// Each load sees a hold that is no older than the load before it saw. If the first and the last see one hold, all do. Two holds
-    /// differ in their start, because the clock moves on.
+    /// Each load sees a hold that is no older than the load before it saw. If the first and the last see one hold, all do. The number
+    /// of holds tells them apart, unless 2^24 holds pass during a look.
     fn look(&self) -> Option<Holder> {
         // Acquire, all: pair with the Releases in `enter`.
-        let since_ns = self.since_ns.load(MemoryOrder::Acquire);
-        let task = self.task.load(MemoryOrder::Acquire);
         let what = self.what.load(MemoryOrder::Acquire);
-        // Relaxed: the last.
-        let is_same = self.since_ns.load(MemoryOrder::Relaxed) == since_ns;
+        let task = self.task.load(MemoryOrder::Acquire);
+        let since_ns = self.since_ns.load(MemoryOrder::Acquire);
+        // Relaxed: no load follows it.
+        let is_same = self.what.load(MemoryOrder::Relaxed) == what;
         (task != 0 && is_same).then(|| Holder {
             task,
             cpu: (what >> 8) as u32,
@@ -175,8 +177,7 @@ impl<L> KnownLock<L> {
         self.waiting.fetch_add(1, MemoryOrder::Relaxed);
         let begin_ns = machine.now_ns();
         let mut guard = self.lock.lock();
-        self.waiting
-            .fetch_add(1u64.wrapping_neg(), MemoryOrder::Relaxed);
+        self.waiting.fetch_sub(1, MemoryOrder::Relaxed);
         let since_ns = machine.now_ns();
         guard.waits.record(since_ns - begin_ns);
         self.hold(guard, machine, work, since_ns)

@@ -1,6 +1,6 @@
-//! Stacks of blocks under loom: freezing and thawing while a thread pushes and pops.
+//! Stacks of blocks under loom: threads push and pop while others do so, freeze and thaw.
 
-use crate::machine::{Kind, LoomMachine, spawn_on};
+use crate::machine::{Kind, LoomMachine, run_on, spawn_on};
 use bursar_machine::pages::{Block, BlockStacks, Bounds, Order, ReserveOptions, depth, pops};
 use bursar_machine::{Machine, Shard};
 
@@ -13,6 +13,13 @@ fn two_pages(machine: &LoomMachine) -> Vec<Block> {
     }
     let (low, high) = block.split();
     vec![low, high]
+}
+
+/// Both pages are there, once.
+fn check(mut blocks: Vec<Block>) {
+    blocks.sort_unstable_by_key(Block::pfn);
+    let pfns: Vec<_> = blocks.iter().map(|block| block.pfn().0).collect();
+    assert!(pfns.len() == 2 && pfns[0] != pfns[1], "{pfns:?}");
 }
 
 // A freezer takes and thaws while the list's own CPU pops and pushes: everything is there once, and pops are counted.
@@ -29,6 +36,7 @@ model!(a_freezer_takes_and_thaws, 2, |kind| {
             let pops = u64::from(popped.is_some());
             own.extend(popped);
             stacks.push_many(0, &mut own);
+            stacks.pop_many(0, 1, &mut own);
             (own, pops)
         })
     };
@@ -43,8 +51,29 @@ model!(a_freezer_takes_and_thaws, 2, |kind| {
     stacks.freeze(&[(Shard(0), 0)]);
     stacks.take_oldest(Shard(0), 0, 2, &mut taken);
     assert_eq!(pops(stacks.head(Shard(0), 0)), popped);
-    let mut pfns: Vec<_> = taken.iter().map(Block::pfn).collect();
-    pfns.sort_unstable();
-    pfns.dedup();
-    assert_eq!(pfns.len(), 2);
+    check(taken);
+});
+
+// Two threads of a CPU hand its list over to each other.
+model!(two_threads_of_a_cpu, 3, |kind| {
+    let machine = LoomMachine::new(kind, 1, &[0]);
+    let stacks = machine.stacks(&[2]).unwrap();
+    stacks.set_bounds(Shard(0), 0, Bounds::up_to(2));
+    let mut blocks = two_pages(&machine);
+    stacks.push(0, blocks.pop().unwrap()).unwrap();
+    let other = {
+        let (stacks, mut own) = (stacks.clone(), blocks);
+        spawn_on(0, move || {
+            stacks.push_many(0, &mut own);
+            own.extend(stacks.pop(0));
+            own
+        })
+    };
+    run_on(0);
+    let mut own = Vec::new();
+    stacks.pop_many(0, 2, &mut own);
+    stacks.push_many(0, &mut own);
+    own.extend(other.join().unwrap());
+    stacks.pop_many(0, 2, &mut own);
+    check(own);
 });

@@ -76,7 +76,7 @@ pub(super) fn chunk_of_stacks(capacities: &[u16]) -> Result<HostStacks, OutOfMem
 /// List of a shard.
 type List = BlockList<'static, HostWord>;
 
-/// Operation on a list without sections. A fork waits until it is gone.
+/// Operation on a list without sections. A fork waits until it is gone: in this order, so that the list's lock is free by then.
 struct Operation {
     list: ListOperation<'static, HostWord>,
     _operation: fork::HostOperation,
@@ -105,7 +105,8 @@ impl HostStacks {
 
     fn list(&self, shard: Shard, list: usize) -> List {
         let (header, entries) = self.words(shard, list);
-        // SAFETY: a chunk is zeroed, and only sections and these lists write these words: `word` gives out others.
+        // SAFETY: (1) a chunk is zeroed; (2) only sections and these lists write these words: `word` gives out others; (3)
+        // `operation` locks lists without sections only.
         unsafe { BlockList::new(&header[HEAD], &header[BOUNDS], &header[LOCK], entries) }
     }
 
@@ -120,7 +121,7 @@ impl HostStacks {
         Some(self.list(slots::current_shard(), list))
     }
 
-    /// Begins an operation on a list without sections.
+    /// Begins an operation on a list that [`Self::without_section`] found.
     fn operation(list: List) -> Option<Operation> {
         let _operation = fork::operation();
         let list = list.try_lock()?;
@@ -250,7 +251,7 @@ impl BlockStacks for HostStacks {
             fence::combined();
         }
         for &(shard, list) in lists {
-            // SAFETY: the fence above waits for all sections.
+            // SAFETY: begun above, once; the fence since waits for all sections.
             unsafe { self.list(shard, list).end_freeze(time::relax) };
         }
     }

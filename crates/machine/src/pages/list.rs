@@ -1,7 +1,7 @@
-//! One list of blocks, as words: what its operations do where a lock keeps them apart, and what its freezer does.
+//! One list of blocks, as words. Operations of lists without sections, which a lock keeps apart, and freezers run this code.
 //!
-//! The host runs this code, and so do the models of loom, on words of their own. The sections of the host are instructions
-//! (`host/rseq`), and do the same steps.
+//! The host uses it, and so do the models of loom, on words of their own. Sections of the host are instructions instead
+//! (`host/rseq`), with the same steps.
 
 use core::num::NonZeroU64;
 
@@ -19,20 +19,13 @@ pub struct BlockList<'a, W> {
     entries: &'a [W],
 }
 
-impl<W> Clone for BlockList<'_, W> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<W> Copy for BlockList<'_, W> {}
-
 impl<'a, W: AtomicWord> BlockList<'a, W> {
     /// The list in these words. A list whose words are all zero is empty, and has room for no block.
     ///
     /// # Safety
-    /// The words were zero, and since then nobody has written them but lists made of the same words in the same places, and sections
-    /// of the lists' CPU.
+    /// `W` works as an atomic word. The words are distinct, were zero when a list was first made of them, and every list of them has
+    /// the same ones in the same places. From then on nobody else writes them but sections of the list's CPU. A list that sections
+    /// change is never locked.
     #[inline]
     pub unsafe fn new(head: &'a W, bounds: &'a W, lock: &'a W, entries: &'a [W]) -> Self {
         Self {
@@ -44,13 +37,13 @@ impl<'a, W: AtomicWord> BlockList<'a, W> {
     }
 
     /// As [`super::BlockStacks::head`].
-    pub fn head(self) -> u64 {
-        // Acquire: pairs with the Release in `ListOperation::change_depth`. A freezer of sections has passed a fence.
-        self.head.load(MemoryOrder::Acquire)
+    pub fn head(&self) -> u64 {
+        // Relaxed: a look. A freezer that takes blocks has passed the lock or the fence.
+        self.head.load(MemoryOrder::Relaxed)
     }
 
     /// As [`super::BlockStacks::bounds`].
-    pub fn bounds(self) -> Bounds {
+    pub fn bounds(&self) -> Bounds {
         // Relaxed: a look.
         Bounds::of(self.bounds.load(MemoryOrder::Relaxed))
     }
@@ -59,14 +52,14 @@ impl<'a, W: AtomicWord> BlockList<'a, W> {
     ///
     /// # Panics
     /// As there.
-    pub fn set_bounds(self, bounds: Bounds) -> bool {
+    pub fn set_bounds(&self, bounds: Bounds) -> bool {
         bounds.set(self.bounds, self.entries.len())
     }
 
     /// Begins an operation where there are no sections, unless another is under way.
     pub fn try_lock(self) -> Option<ListOperation<'a, W>> {
-        // Full: pairs with the freezer's `Full` store of the bounds. If our lock comes first, the freezer waits for us.
-        // If its bounds come first, we see them.
+        // Full: pairs with `begin_freeze`. If our lock comes first, the freezer waits for us. If its bounds come first, we see
+        // them. It also acquires what the operation before left.
         let taken = self.lock.compare_exchange(0, 1, MemoryOrder::Full);
         taken.ok().map(|_| ListOperation {
             list: self,
@@ -74,10 +67,10 @@ impl<'a, W: AtomicWord> BlockList<'a, W> {
         })
     }
 
-    /// Begins an operation with the memory orders of a section.
+    /// Begins an operation with the memory orders of a section, for models.
     ///
     /// # Safety
-    /// No other operation on this list is under way, and the fence of the machine waits for this one.
+    /// Until it ends, no other operation on this list is under way, and the machine's fence waits for its end.
     pub unsafe fn in_section(self) -> ListOperation<'a, W> {
         ListOperation {
             list: self,
@@ -89,7 +82,7 @@ impl<'a, W: AtomicWord> BlockList<'a, W> {
     ///
     /// # Panics
     /// If it is frozen.
-    pub fn begin_freeze(self) {
+    pub fn begin_freeze(&self) {
         // Full: pairs with `try_lock`; for lists with sections the fence does it. Only a list that is not frozen changes, because
         // another freezer may be taking blocks there.
         let mut seen = self.bounds.load(MemoryOrder::Relaxed);
@@ -109,9 +102,10 @@ impl<'a, W: AtomicWord> BlockList<'a, W> {
     /// Waits, with a back-off by `relax`, until no operation is under way; the list is frozen then.
     ///
     /// # Safety
-    /// After [`BlockList::begin_freeze`] the caller has passed a fence that waits for the list's sections, if it has any.
-    pub unsafe fn end_freeze(self, relax: impl Fn(u32)) {
-        // Full: pairs with the end of a `ListOperation`. A list with sections has a free lock.
+    /// The caller has begun this freeze by [`BlockList::begin_freeze`], has since passed a fence that waits for the list's sections,
+    /// if it has any, and ends the freeze once.
+    pub unsafe fn end_freeze(&self, relax: impl Fn(u32)) {
+        // Full: pairs with `try_lock`, and with the end of a `ListOperation`. The lock of a list with sections is always free.
         busy_wait(|| self.lock.load(MemoryOrder::Full) == 0, relax);
         // Full: pairs with the exchange in `take_oldest`, which thereby knows that no operation is under way. No other code
         // changes bounds that are freezing.
@@ -122,7 +116,7 @@ impl<'a, W: AtomicWord> BlockList<'a, W> {
     ///
     /// # Panics
     /// As there.
-    pub fn thaw(self, bounds: Bounds) {
+    pub fn thaw(&self, bounds: Bounds) {
         bounds.thaw(self.bounds, self.entries.len());
     }
 
@@ -130,7 +124,7 @@ impl<'a, W: AtomicWord> BlockList<'a, W> {
     ///
     /// # Panics
     /// As there.
-    pub fn take_oldest(self, count: usize, blocks: &mut Vec<Block>) -> usize {
+    pub fn take_oldest(&self, count: usize, blocks: &mut Vec<Block>) -> usize {
         let (frozen, taking) = (Bounds::FROZEN.bits(), Bounds::TAKING.bits());
         // Full, and the store below: of two takers, one sees the other; and the taker sees what `end_freeze` saw.
         let alone = self
@@ -146,13 +140,13 @@ impl<'a, W: AtomicWord> BlockList<'a, W> {
             self.entries[at - count].store(bits, MemoryOrder::Relaxed);
         }
         self.head.store(head - count as u64, MemoryOrder::Relaxed);
-        // Full: also pairs with `thaw`, whose bounds show operations the list as it is left here.
+        // Full: also pairs with `thaw`. An operation that sees the thawed bounds sees what is left here.
         self.bounds.store(frozen, MemoryOrder::Full);
         count
     }
 
     /// Block of an entry below the depth, which the caller takes out.
-    fn block(self, at: usize) -> Block {
+    fn block(&self, at: usize) -> Block {
         // Relaxed: the entry is older than the depth that includes it.
         let bits = self.entries[at].load(MemoryOrder::Relaxed);
         Block::from_bits(NonZeroU64::new(bits).expect("entries below the depth hold blocks"))
@@ -170,7 +164,7 @@ pub struct ListOperation<'a, W: AtomicWord> {
 impl<W: AtomicWord> Drop for ListOperation<'_, W> {
     fn drop(&mut self) {
         if self.is_locked {
-            // Full: pairs with `BlockList::end_freeze`.
+            // Full: pairs with `BlockList::end_freeze`, and releases what this operation did to the next `try_lock`.
             self.list.lock.store(0, MemoryOrder::Full);
         }
     }
@@ -180,27 +174,20 @@ impl<W: AtomicWord> ListOperation<'_, W> {
     /// Bounds and depth. The bounds first; see `stacks.rs`. One look at the bounds decides: a freezer may change them meanwhile, and
     /// then waits for this operation.
     fn look(&self) -> (Bounds, usize) {
-        let (bounds, head) = match self.is_locked {
-            // Full: pairs with `begin_freeze`. Acquire: pairs with the Release below, of the operation before.
-            true => (MemoryOrder::Full, MemoryOrder::Acquire),
-            // Acquire: pairs with `thaw`. The head is of this very CPU.
-            false => (MemoryOrder::Acquire, MemoryOrder::Relaxed),
+        let order = match self.is_locked {
+            // Full: pairs with `begin_freeze`.
+            true => MemoryOrder::Full,
+            // Acquire: pairs with `thaw`.
+            false => MemoryOrder::Acquire,
         };
-        let bounds = Bounds::of(self.list.bounds.load(bounds));
-        (bounds, depth(self.list.head.load(head)))
+        let bounds = Bounds::of(self.list.bounds.load(order));
+        (bounds, depth(self.list.head()))
     }
 
     fn change_depth(&self, by: u64) {
-        let head = self.list.head;
-        // Only this operation writes.
-        let now = head.load(MemoryOrder::Relaxed).wrapping_add(by);
-        let order = match self.is_locked {
-            // Release: whoever sees the depth sees the entries.
-            true => MemoryOrder::Release,
-            // Relaxed: a section's commit. The fence shows it to freezers.
-            false => MemoryOrder::Relaxed,
-        };
-        head.store(now, order);
+        let head = self.list.head().wrapping_add(by);
+        // Relaxed: only this operation writes. The lock or the fence shows it to others.
+        self.list.head.store(head, MemoryOrder::Relaxed);
     }
 
     /// As [`super::BlockStacks::push`].

@@ -194,7 +194,7 @@ pub trait BlockStacks: Clone + Send + Sync + 'static {
     /// A word of a list's header, as seen from any CPU.
     fn word(&self, shard: Shard, list: usize, word: StackWord) -> &Self::Word;
 
-    /// Head of a list, for [`depth`] and [`pops`]; an `Acquire` load.
+    /// Head of a list at this moment, for [`depth`] and [`pops`].
     fn head(&self, shard: Shard, list: usize) -> u64;
 
     /// Bounds of a list at this moment: the list may be frozen or thawed the next.

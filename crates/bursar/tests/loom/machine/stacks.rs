@@ -20,7 +20,7 @@ struct Words {
 
 impl Words {
     fn list(&self) -> BlockList<'_, LoomWord> {
-        // SAFETY: the words are zero at first, and are given to nobody else.
+        // SAFETY: the words are zero at first, and are given to nobody else. `perform` locks lists without sections only.
         unsafe { BlockList::new(&self.head, &self.bounds, &self.lock, &self.entries) }
     }
 }
@@ -69,7 +69,7 @@ impl LoomStacks {
         let list = self.list(shard, list);
         if self.cpus.has_sections(shard) {
             let _alone = self.cpus.sections[self.cpus.place(shard)].lock().unwrap();
-            // SAFETY: the lock keeps sections apart, and `Cpus::fence` waits for it.
+            // SAFETY: the CPU's lock keeps sections apart, `Cpus::fence` waits for it, and a list with sections is never locked.
             return Some(act(unsafe { list.in_section() }));
         }
         list.try_lock().map(act)
@@ -120,7 +120,7 @@ impl BlockStacks for LoomStacks {
         }
         self.cpus.fence();
         for &(shard, list) in lists {
-            // SAFETY: the fence above waits for all sections.
+            // SAFETY: begun above, once; the fence since waits for all sections.
             unsafe {
                 self.list(shard, list)
                     .end_freeze(|_| loom::thread::yield_now());
