@@ -54,15 +54,17 @@ fn threads_that_are_gone_may_have_been_anywhere_but_in_an_operation() {
     let mut random = Random(seed());
     let world = World::new();
     signals::on(libc::SIGUSR1, stand_still);
-    let stop = AtomicBool::new(false);
+    let (stop, ready) = (AtomicBool::new(false), AtomicUsize::new(0));
     let (sender, targets) = std::sync::mpsc::channel();
     std::thread::scope(|scope| {
         for _ in 0..THREADS {
-            let (world, stop, sender) = (&world, &stop, sender.clone());
+            let (world, stop, ready, sender) = (&world, &stop, &ready, sender.clone());
             let mut random = Random(random.next());
             scope.spawn(move || {
-                sender.send(signals::this_thread()).unwrap();
                 let mut held = Vec::with_capacity(6);
+                sender.send(signals::this_thread()).unwrap();
+                // It asks the system for no memory from here on, so it never stands still with a lock that a fork wants.
+                ready.fetch_add(1, Ordering::SeqCst);
                 while !stop.load(Ordering::Relaxed) {
                     step_nowait(world, &mut random, &mut held);
                 }
@@ -70,6 +72,9 @@ fn threads_that_are_gone_may_have_been_anywhere_but_in_an_operation() {
             });
         }
         let targets: Vec<_> = targets.iter().take(THREADS).collect();
+        while ready.load(Ordering::SeqCst) < THREADS {
+            std::thread::yield_now();
+        }
         let _stop = Stop(&stop);
         let _go = Go;
         for _ in 0..FORKS {
