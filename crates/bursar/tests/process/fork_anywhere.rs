@@ -3,7 +3,7 @@
 #![cfg(target_os = "linux")]
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Barrier, Mutex, OnceLock};
 
 use crate::common::child::live_in_child;
 use crate::common::fork::in_child;
@@ -54,7 +54,7 @@ fn threads_that_are_gone_may_have_been_anywhere_but_in_an_operation() {
     let mut random = Random(seed());
     let world = World::new();
     signals::on(libc::SIGUSR1, stand_still);
-    let (stop, ready) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let (stop, ready) = (AtomicBool::new(false), Barrier::new(THREADS + 1));
     let (sender, targets) = std::sync::mpsc::channel();
     std::thread::scope(|scope| {
         for _ in 0..THREADS {
@@ -64,7 +64,7 @@ fn threads_that_are_gone_may_have_been_anywhere_but_in_an_operation() {
                 let mut held = Vec::with_capacity(6);
                 sender.send(signals::this_thread()).unwrap();
                 // It asks the system for no memory from here on, so it never stands still with a lock that a fork wants.
-                ready.fetch_add(1, Ordering::SeqCst);
+                ready.wait();
                 while !stop.load(Ordering::Relaxed) {
                     step_nowait(world, &mut random, &mut held);
                 }
@@ -72,9 +72,7 @@ fn threads_that_are_gone_may_have_been_anywhere_but_in_an_operation() {
             });
         }
         let targets: Vec<_> = targets.iter().take(THREADS).collect();
-        while ready.load(Ordering::SeqCst) < THREADS {
-            std::thread::yield_now();
-        }
+        ready.wait();
         let _stop = Stop(&stop);
         let _go = Go;
         for _ in 0..FORKS {
