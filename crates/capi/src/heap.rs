@@ -67,9 +67,10 @@ unsafe fn sized(start: *mut u8, size: usize) -> *mut c_void {
     if start.is_null() {
         return ptr::null_mut();
     }
-    // SAFETY: there is room for it, and it is aligned.
+    // SAFETY: there is room for it, and it is aligned. Volatile, as a label of `Charged` is: a program that links this library with
+    // link-time optimisation may inline one of these functions and not the other.
     unsafe {
-        start.cast::<usize>().write(size);
+        start.cast::<usize>().write_volatile(size);
         start.add(BEFORE).cast()
     }
 }
@@ -100,8 +101,14 @@ pub unsafe extern "C" fn bursar_malloc_size(block: *const c_void) -> usize {
     if block.is_null() {
         return 0;
     }
-    // SAFETY: its size is before it.
-    unsafe { block.cast::<u8>().sub(BEFORE).cast::<usize>().read() }
+    // SAFETY: its size is before it. Volatile: see `sized`.
+    unsafe {
+        block
+            .cast::<u8>()
+            .sub(BEFORE)
+            .cast::<usize>()
+            .read_volatile()
+    }
 }
 
 /// # Safety

@@ -101,7 +101,8 @@ use super::record::Record;
 /// Each block, charged or not, is eight bytes longer. A charged block also costs a charge and a return (see
 /// BENCHMARKS.md). The eight bytes may move a block to the next size class, or add a page. Allocating zeroed memory in
 /// a group touches its last page. A group above its limit has no stock, so each block is charged to all groups on the
-/// way up: some hundred nanoseconds, and words that all CPUs write.
+/// way up: some hundred nanoseconds, and words that all CPUs write. The compiler removes some blocks that a function makes and
+/// frees, if it knows the allocator; blocks with labels stay.
 ///
 /// # Guarantees
 /// It allocates nothing for itself, takes no lock and calls no callback. So it may be used wherever `A` may: in
@@ -194,7 +195,8 @@ impl<A, R: RealSize<A>> Charged<A, R> {
 // SAFETY: all blocks are the inner allocator's, and larger than asked for by a label that nobody else sees; the inner
 // allocator's guarantees are ours. Nothing here unwinds.
 unsafe impl<A: GlobalAlloc, R: RealSize<A>> GlobalAlloc for Charged<A, R> {
-    // Always inlined, this and `dealloc`: into the one function that a program has for its global allocator.
+    // Always inlined, this and `dealloc`: into the function that the compiler makes of each for the program's global allocator. The
+    // compiler may inline that function again, into code that makes and frees blocks; labels are safe from this (`label.rs`).
     #[inline(always)]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let Some(outer) = with_label(layout) else {

@@ -4,6 +4,15 @@
 //! more than without a label, growing in place stays in place, and small blocks often have the room anyway. The upper
 //! 48 bits are the address of a [`Record`]; no supported system gives a program higher addresses unless it asks for
 //! them. The lower 16 bits are the bytes that the block takes beyond the requested size.
+//!
+//! # Labels are volatile
+//! The compiler knows the program's global allocator: it may take each store to a block for dead that no code reads before the
+//! block is freed, and each byte of a new block for uninitialized. Both are true of the user's bytes, and false of the label,
+//! which `alloc` writes and `dealloc` reads. Where one of the two functions is inlined into the program and the other is not, the
+//! compiler sees only half of the label's life. With plain accesses it then drops the store, or reads an undefined
+//! value: release builds hung or crashed. So labels are written and read by volatile accesses alone. The language
+//! promises that these are neither removed, nor invented, nor reordered among themselves, whatever is inlined. They are the same
+//! instructions as plain ones. (`#[inline(never)]` would only hide the fault: it is a hint.)
 
 use std::alloc::Layout;
 use std::ptr;
@@ -21,6 +30,11 @@ const EXCESS_UNKNOWN: u64 = (1 << EXCESS_BITS) - 1;
 /// Payer for a block, and the bytes beyond its size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Label(u64);
+
+/// A label in memory: a block's size, and so the label's address, may be any number. Volatile accesses must be aligned, and this
+/// type is, everywhere.
+#[repr(C, packed)]
+struct Unaligned(u64);
 
 /// Bytes that a block takes beyond its size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,8 +82,8 @@ impl Label {
     /// The block at `block` has `bytes` bytes and a label behind them.
     #[inline(always)]
     pub(super) unsafe fn of(block: *const u8, bytes: usize) -> Self {
-        // SAFETY: the caller says so; it need not be aligned.
-        Self(unsafe { block.add(bytes).cast::<u64>().read_unaligned() })
+        // SAFETY: the caller says so; `Unaligned` is aligned anywhere. Volatile: see above.
+        Self(unsafe { block.add(bytes).cast::<Unaligned>().read_volatile() }.0)
     }
 
     /// Writes the label of a block.
@@ -78,8 +92,13 @@ impl Label {
     /// The block at `block` has `bytes` bytes and room for a label behind them, and the caller owns it.
     #[inline(always)]
     pub(super) unsafe fn put(self, block: *mut u8, bytes: usize) {
-        // SAFETY: the caller says so; it need not be aligned.
-        unsafe { block.add(bytes).cast::<u64>().write_unaligned(self.0) }
+        // SAFETY: the caller says so; `Unaligned` is aligned anywhere. Volatile: see above.
+        unsafe {
+            block
+                .add(bytes)
+                .cast::<Unaligned>()
+                .write_volatile(Unaligned(self.0))
+        }
     }
 }
 
