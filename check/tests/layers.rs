@@ -143,7 +143,7 @@ fn the_code_is_as_the_tables_say() {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let packages = workspace(here.parent().expect("the workspace"));
     let mut errors = Vec::new();
-    let rules: [Rule; 8] = [
+    let rules: [Rule; 9] = [
         crates_depend_on_those_before_them,
         every_file_belongs_to_a_crate,
         modules_use_only_those_before_them,
@@ -151,6 +151,7 @@ fn the_code_is_as_the_tables_say() {
         addresses_stay_where_the_table_says,
         deciding_code_knows_no_machine,
         pages_are_numbers,
+        errors_of_the_product_show_their_message,
         no_number_exceeds_its_bound,
     ];
     for rule in rules {
@@ -323,6 +324,55 @@ fn deciding_code_knows_no_machine(packages: &[Package], errors: &mut Vec<String>
 
 fn pages_are_numbers(packages: &[Package], errors: &mut Vec<String>) {
     never_mentioned(packages, errors, WITHOUT_BYTES, BYTES);
+}
+
+/// `{:?}` of an error is what `main`, `unwrap` and `expect` print. `debug_as_message!` stands in the file of each error type.
+fn errors_of_the_product_show_their_message(packages: &[Package], errors: &mut Vec<String>) {
+    let is_product = |package: &&Package| package.house == Some(House::Product);
+    for package in packages.iter().filter(is_product) {
+        let mut found = 0;
+        let modules = package.main_crate().modules.iter();
+        let sources: BTreeSet<usize> = modules.map(|module| module.file).collect();
+        for file in sources.into_iter().map(|file| &package.files[file]) {
+            let items = &file.syntax.items;
+            let shown: Vec<String> = items.iter().filter_map(shown_as_message).collect();
+            for error in items.iter().filter_map(implements_error) {
+                found += 1;
+                if !shown.contains(&error) {
+                    let path = &file.path;
+                    errors.push(format!("{path}: {error} without debug_as_message!"));
+                }
+            }
+        }
+        let has_none = ["bursar-tower", "bursar-prometheus", "bursar-capi"];
+        if (found == 0) != has_none.contains(&package.name.as_str()) {
+            errors.push(format!("{}: {found} error types", package.name));
+        }
+    }
+}
+
+/// The type of an `impl Error for`.
+fn implements_error(item: &syn::Item) -> Option<String> {
+    let syn::Item::Impl(block) = item else {
+        return None;
+    };
+    let (of, _) = block.trait_.as_ref()?;
+    let is_error = of.segments.last().is_some_and(|last| last.ident == "Error");
+    match &*block.self_ty {
+        syn::Type::Path(path) if is_error => Some(path.path.segments.last()?.ident.to_string()),
+        _ => None,
+    }
+}
+
+/// The type that `debug_as_message!` is for.
+fn shown_as_message(item: &syn::Item) -> Option<String> {
+    let syn::Item::Macro(call) = item else {
+        return None;
+    };
+    let name = call.mac.path.segments.last()?.ident.to_string();
+    let mut tokens = call.mac.tokens.clone().into_iter();
+    let of = tokens.nth(1)?.to_string();
+    (name == "debug_as_message").then_some(of)
 }
 
 /// No path in the code of the packages, but for tests, has such names in a row.

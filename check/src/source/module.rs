@@ -296,7 +296,8 @@ impl Module {
         let (ident, visibility, attributes, generics) = match item {
             Item::Use(item) => {
                 if item.leading_colon.is_none() {
-                    self.import(&item.tree, Vec::new(), is_public(&item.vis));
+                    let is_shown = is_public(&item.vis) && !is_hidden(&item.attrs);
+                    self.import(&item.tree, Vec::new(), is_shown);
                 }
                 return;
             }

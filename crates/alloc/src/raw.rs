@@ -13,7 +13,7 @@ use bursar::{Memory, Page};
 use bursar_machine::pages::{PAGE_BYTES, Pfn};
 
 /// Reason why an address is not one that [`into_raw`] returned and that is still in use. Nothing was touched.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FromRawError {
     /// No page of this memory: an address on the stack, from another allocator, or of another memory.
@@ -65,6 +65,15 @@ impl fmt::Display for FromRawError {
         }
     }
 }
+
+bursar_machine::debug_as_message!(
+    enum FromRawError {
+        Foreign { address: "{:#x}" },
+        AlreadyFreed { address: "{:#x}" },
+        Middle { address: "{:#x}", start: "{:#x}", bytes },
+        NotRaw { address: "{:#x}" },
+    }
+);
 
 impl std::error::Error for FromRawError {}
 

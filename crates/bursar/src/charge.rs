@@ -50,7 +50,7 @@ impl<M: Machine> Drop for Charge<M> {
 }
 
 /// Error of [`Charge::split`]: the charge has fewer bytes than were asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct SplitError {
     /// Bytes asked for.
     pub requested: u64,
@@ -64,10 +64,12 @@ impl fmt::Display for SplitError {
     }
 }
 
+bursar_machine::debug_as_message!(struct SplitError { requested, held });
+
 impl std::error::Error for SplitError {}
 
 /// Error of [`Charge::move_to`]. The charge stays where it was.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MoveError {
     /// The target refuses, or a group between it and the common ancestor does.
@@ -84,6 +86,13 @@ impl fmt::Display for MoveError {
         }
     }
 }
+
+bursar_machine::debug_as_message!(
+    enum MoveError {
+        Refused(error),
+        OtherMemory,
+    }
+);
 
 impl std::error::Error for MoveError {}
 

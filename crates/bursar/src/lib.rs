@@ -167,6 +167,8 @@ pub mod raw {
 #[cfg(feature = "serde")]
 mod serial;
 
+#[doc(hidden)]
+pub use bursar_machine::debug_as_message;
 pub use bursar_machine::host::{CgroupError, ResidentError, StartError, Ticker};
 pub use bursar_machine::{Host, Machine};
 pub use bytes::Bytes;

@@ -96,7 +96,7 @@ impl Drop for Taken {
 }
 
 /// Error of [`EmergencyReserve::take`]: the reserve has fewer bytes left than were asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Exhausted {
     /// Bytes asked for.
     pub requested: u64,
@@ -113,6 +113,8 @@ impl fmt::Display for Exhausted {
         )
     }
 }
+
+bursar_machine::debug_as_message!(struct Exhausted { requested, available });
 
 impl std::error::Error for Exhausted {}
 

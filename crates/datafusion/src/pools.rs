@@ -51,7 +51,7 @@ struct Made {
 const SWEEP_MIN: usize = 64;
 
 /// Error of [`Pools::get_or_create`]. Nothing was made.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum UnknownPath {
     /// The path is not two names or more with slashes between them.
@@ -81,6 +81,8 @@ impl fmt::Display for UnknownPath {
         }
     }
 }
+
+bursar::debug_as_message!(enum UnknownPath { BadPath { path }, NoGroup { path }, Create(error) });
 
 impl std::error::Error for UnknownPath {}
 

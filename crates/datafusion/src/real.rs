@@ -40,7 +40,7 @@ pub struct RealBytes {
 }
 
 /// Error of [`RealBytes::install`].
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum InstallError {
     /// The process has a tracer of DataFusion's tasks already. Install [`FollowQuery::around`] that tracer in its place.
@@ -60,6 +60,13 @@ impl fmt::Display for InstallError {
         }
     }
 }
+
+bursar::debug_as_message!(
+    enum InstallError {
+        TracerInstalled,
+        Memory(error),
+    }
+);
 
 impl std::error::Error for InstallError {}
 

@@ -68,7 +68,6 @@ pub struct TenantSession {
 }
 
 /// Error of [`TenantSession::sql`].
-#[derive(Debug)]
 #[non_exhaustive]
 pub enum TenantSqlError {
     /// The statement might leave the group, and was not run.
@@ -93,6 +92,8 @@ impl fmt::Display for TenantSqlError {
         }
     }
 }
+
+bursar::debug_as_message!(enum TenantSqlError { Forbidden { what }, RuntimeChanged, DataFusion(error) });
 
 impl std::error::Error for TenantSqlError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {

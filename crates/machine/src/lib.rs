@@ -15,6 +15,7 @@
 #![warn(missing_docs)]
 
 mod atomic;
+mod debug;
 mod fnv;
 pub mod host;
 mod lock;
@@ -157,7 +158,7 @@ pub trait Machine: Clone + fmt::Debug + Send + Sync + 'static {
 }
 
 /// Error of a machine that has no room for more slots.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct OutOfMemory;
 
 impl fmt::Display for OutOfMemory {
@@ -165,5 +166,9 @@ impl fmt::Display for OutOfMemory {
         f.write_str("no address space or memory left for per-CPU words")
     }
 }
+
+crate::debug_as_message!(
+    struct OutOfMemory {}
+);
 
 impl std::error::Error for OutOfMemory {}

@@ -5,7 +5,6 @@ use std::io;
 use std::path::PathBuf;
 
 /// Reason why a [`crate::Server`] could not be started. Nothing is left behind then, except for a directory that was made.
-#[derive(Debug)]
 #[non_exhaustive]
 pub enum StartError {
     /// The path does not fit into the address of a socket.
@@ -121,6 +120,19 @@ impl fmt::Display for StartError {
         }
     }
 }
+
+bursar::debug_as_message!(
+    enum StartError {
+        PathTooLong { path, bytes, bytes_max },
+        NoFileName { path },
+        NotADirectory { path },
+        DirectoryOwner { path, owner, user },
+        DirectoryMode { path, mode: "{:#o}" },
+        Taken { path, process },
+        NotASocket { path },
+        System { action, path, error },
+    }
+);
 
 impl std::error::Error for StartError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {

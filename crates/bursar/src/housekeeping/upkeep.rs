@@ -57,7 +57,7 @@ impl<T> Options<T> {
 }
 
 /// Reason why there is no housekeeping.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HousekeepingError {
     /// The interval is 0.
@@ -95,5 +95,13 @@ impl fmt::Display for HousekeepingError {
         }
     }
 }
+
+bursar_machine::debug_as_message!(
+    enum HousekeepingError {
+        NoInterval,
+        NoSuchCpu { cpu, cpus },
+        SlackTooLong { slack_ns, interval_ns },
+    }
+);
 
 impl std::error::Error for HousekeepingError {}

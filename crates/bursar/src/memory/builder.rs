@@ -22,7 +22,7 @@ const FLUSH_PERIOD: Duration = Duration::from_secs(2);
 const RETIRE_PERIOD: Duration = Duration::from_millis(10);
 
 /// Reason why a memory cannot be made.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MemoryError {
     /// The host cannot be used as requested.
@@ -81,6 +81,22 @@ impl fmt::Display for MemoryError {
         }
     }
 }
+
+bursar_machine::debug_as_message!(
+    enum MemoryError {
+        Start(error),
+        DuplicateStatistic { name },
+        UnnamedStatistic,
+        TooManyStatistics,
+        OutOfMemory,
+        Cgroup(error),
+        NoCgroup,
+        Ticker(kind),
+        NoTicker,
+        BadPageOptions { reason },
+        BadPressurePolicy { reason },
+    }
+);
 
 impl std::error::Error for MemoryError {}
 

@@ -6,7 +6,7 @@ use crate::react::ChargeError;
 use bursar_machine::pages::{Order, Pfn, ReserveError};
 
 /// Reason why no pages were allocated. Nothing is charged, and nothing is lost.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AllocPagesError {
     /// The charge to the group, or to a group above it, was refused.
@@ -72,10 +72,20 @@ impl fmt::Display for AllocPagesError {
     }
 }
 
+bursar_machine::debug_as_message!(
+    enum AllocPagesError {
+        Refused(error),
+        Exhausted { order, free_pages, reserve_pages },
+        NoSuchNode { nodes },
+        TooMany { order, count },
+        NoZones(error),
+    }
+);
+
 impl std::error::Error for AllocPagesError {}
 
 /// Reason why a page cannot be claimed by its frame number. Nothing was touched.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ClaimError {
     /// The page was claimed before: a double free.
@@ -109,5 +119,7 @@ impl fmt::Display for ClaimError {
         }
     }
 }
+
+bursar_machine::debug_as_message!(enum ClaimError { AlreadyFreed { pfn }, NotGivenOut { pfn }, Foreign { pfn } });
 
 impl std::error::Error for ClaimError {}

@@ -9,7 +9,7 @@ use crate::bytes::Bytes;
 use crate::tree::printable;
 
 /// Reason why a charge was refused. Nothing was charged.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ChargeError {
     /// The `max` of the group, or of a group above it, is in the way. The charge first took back the stock of all
@@ -28,7 +28,7 @@ pub enum ChargeError {
 }
 
 /// The limit that refused a charge, and the groups that use the memory.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LimitReached {
     /// The path of the group that the caller charged.
@@ -72,6 +72,12 @@ impl fmt::Display for ChargeError {
     }
 }
 
+bursar_machine::debug_as_message!(
+    struct LimitReached {
+        charged, limited, requested, usage, max, largest, largest_age, report,
+    }
+);
+
 impl fmt::Display for LimitReached {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
@@ -98,10 +104,18 @@ impl fmt::Display for LimitReached {
     }
 }
 
+bursar_machine::debug_as_message!(
+    enum ChargeError {
+        LimitReached(reached),
+        Removed { group },
+        TooLarge { requested },
+    }
+);
+
 impl std::error::Error for ChargeError {}
 
 /// Reason why [`Engine::try_charge_nowait`](crate::engine::Engine::try_charge_nowait) refused. The error itself allocates nothing. Nothing was charged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NowaitError {
     /// The charge does not fit unless stock of other CPUs is taken back, which [`crate::Group::try_charge`] does.
@@ -128,10 +142,19 @@ impl fmt::Display for NowaitError {
     }
 }
 
+bursar_machine::debug_as_message!(
+    enum NowaitError {
+        LimitReached,
+        Busy,
+        Removed,
+        TooLarge,
+    }
+);
+
 impl std::error::Error for NowaitError {}
 
 /// Reason why a group could not be removed. Nothing changed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RemoveError {
     /// The group has children. Remove them first.
@@ -159,6 +182,8 @@ impl fmt::Display for RemoveError {
         }
     }
 }
+
+bursar_machine::debug_as_message!(enum RemoveError { HasChildren { children }, Root });
 
 impl std::error::Error for RemoveError {}
 

@@ -9,7 +9,7 @@ pub const NAME_MAX: usize = 255;
 pub(super) const DEPTH_MAX: u32 = 64;
 
 /// Reason why a group could not be created.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CreateError {
     /// The name is empty.
@@ -65,6 +65,18 @@ impl fmt::Display for CreateError {
         }
     }
 }
+
+bursar_machine::debug_as_message!(
+    enum CreateError {
+        EmptyName,
+        LongName { bytes },
+        BadName { name },
+        Exists { path },
+        ParentRemoved { path },
+        TooDeep,
+        OutOfMemory,
+    }
+);
 
 impl std::error::Error for CreateError {}
 

@@ -210,7 +210,7 @@ impl PartialEq for Reading {
 impl Eq for Reading {}
 
 /// Error of a read that needs a flush which the policy forbids.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct NotFresh {
     /// Numbers of the last flush.
     pub cached: Reading,
@@ -225,6 +225,8 @@ impl fmt::Display for NotFresh {
         )
     }
 }
+
+bursar_machine::debug_as_message!(struct NotFresh { cached });
 
 impl std::error::Error for NotFresh {}
 

@@ -68,7 +68,7 @@ pub struct CgroupLimits {
 }
 
 /// Reason why the limit of a cgroup could not be read.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CgroupError {
     /// This system has no cgroups.
@@ -134,6 +134,16 @@ impl fmt::Display for CgroupError {
         }
     }
 }
+
+crate::debug_as_message!(
+    enum CgroupError {
+        Unsupported,
+        NoMemoryController { file },
+        NotMounted { cgroup, file },
+        Unreadable { file, kind, message },
+        Malformed { file, text },
+    }
+);
 
 impl std::error::Error for CgroupError {}
 

@@ -23,7 +23,7 @@ pub struct Resident {
 }
 
 /// Reason why the resident size could not be read.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ResidentError {
     /// This system does not tell the size in a known way.
@@ -68,6 +68,14 @@ impl fmt::Display for ResidentError {
         }
     }
 }
+
+crate::debug_as_message!(
+    enum ResidentError {
+        Unsupported,
+        Unreadable { file, kind, message },
+        Malformed { file, text },
+    }
+);
 
 impl std::error::Error for ResidentError {}
 

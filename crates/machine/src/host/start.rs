@@ -35,7 +35,7 @@ pub struct Report {
 }
 
 /// Reason why the host cannot start.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StartError {
     /// `BURSAR_BACKEND` holds a name that is not a backend's.
@@ -91,6 +91,16 @@ impl fmt::Display for StartError {
         }
     }
 }
+
+crate::debug_as_message!(
+    enum StartError {
+        UnknownBackend { name },
+        Unavailable { backend, reason },
+        NoBackend { reason },
+        BadCpus { value },
+        NoForkHandlers { reason },
+    }
+);
 
 impl std::error::Error for StartError {}
 

@@ -26,7 +26,7 @@ impl fmt::Display for Pfn {
 pub struct Order(u8);
 
 /// Error of an order above [`MAX_ORDER`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct OrderError {
     /// The order.
     pub order: u8,
@@ -38,6 +38,8 @@ impl fmt::Display for OrderError {
         write!(f, "order {order} is above {MAX_ORDER}, the largest")
     }
 }
+
+crate::debug_as_message!(struct OrderError { order });
 
 impl std::error::Error for OrderError {}
 

@@ -56,7 +56,7 @@ impl ReserveOptions {
 }
 
 /// Reason why memory could not be reserved. Nothing was reserved.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReserveError {
     /// No page was asked for.
@@ -117,6 +117,16 @@ impl fmt::Display for ReserveError {
         }
     }
 }
+
+crate::debug_as_message!(
+    enum ReserveError {
+        NoPages,
+        TooLarge { pages, available },
+        NoSuchNode { node, nodes },
+        Refused { bytes, reason },
+        CannotBind { node, reason },
+    }
+);
 
 impl std::error::Error for ReserveError {}
 

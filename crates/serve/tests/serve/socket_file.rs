@@ -104,6 +104,9 @@ fn a_directory_that_others_may_enter_is_refused() {
         };
         assert_eq!((path.as_path(), *mode), (directory.path(), refused & 0o777));
         assert!(error.to_string().contains("chmod 700"), "{error}");
+        let octal = format!("mode: {mode:#o},");
+        assert!(format!("{error:#?}").contains(&octal), "{error:#?}");
+        assert_eq!(format!("{error:?}"), error.to_string());
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
     }
 }

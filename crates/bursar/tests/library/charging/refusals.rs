@@ -29,7 +29,13 @@ fn a_refusal_shows_the_tree_around_the_limit() {
     report    6.00 MiB
       scan\\n  5.00 MiB";
     assert_eq!(format!("{error:#}"), format!("{lines}{tree}"));
+    // As `main` and `unwrap` print it; the structure is there on request.
+    let from_main: Box<dyn std::error::Error> = error.clone().into();
+    assert_eq!(format!("{from_main:?}"), lines);
+    let structure = "LimitReached(\n    LimitReached {\n        charged: \"/acme/report\",";
+    assert!(format!("{error:#?}").starts_with(structure), "{error:#?}");
     let (age, kept) = memory.refusals().pop().unwrap();
+    assert_eq!(format!("{kept:?}"), lines);
     assert!(!age.is_zero());
     assert_eq!(kept, refused(Err(error)));
     assert_eq!(kept.report.path(), "/acme");
