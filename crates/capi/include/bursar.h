@@ -245,6 +245,9 @@ int bursar_read(bursar_group group, uint32_t freshness, uint64_t bound, bursar_r
 /* The group and all below as a JSON list: the `groups` of docs/live-schema.md. Free the text with bursar_text_free. -EAGAIN: the numbers are older
  * than asked for, and `*json` is NULL. */
 int bursar_snapshot_json(bursar_group group, uint32_t freshness, uint64_t bound, char **json, bursar_error **error);
+/* The last refusals of the group's tree, at most 16, the oldest first: for each a line with its age and the first line of its error's text. Refusals
+ * by one limit within 100 ms are one line. Free the text with bursar_text_free. */
+int bursar_refusals(bursar_group group, char **text, bursar_error **error);
 /* NULL is fine. */
 void bursar_text_free(char *text);
 

@@ -40,6 +40,21 @@ private:
     int number_;
 };
 
+// Why memory was not allocated: the charge for it failed. What allocators throw, so that code that handles std::bad_alloc handles it.
+class Refused : public std::bad_alloc {
+public:
+    explicit Refused(const Error &error) : error_(error) {}
+
+    // The first line of the error's text: it names the group, and the limit in the way.
+    const char *what() const noexcept override { return error_.what(); }
+    // The number of <cerrno>, positive: ENOMEM if a limit is in the way.
+    int number() const noexcept { return error_.number(); }
+
+private:
+    // Copies share its text, so that they throw nothing.
+    Error error_;
+};
+
 namespace detail {
 
 // An error object of the library that frees itself.
@@ -55,13 +70,25 @@ public:
     // Throws if `result` is an error.
     void check(int64_t result) const {
         if (result < 0) {
-            throw Error(static_cast<int>(-result), error_ ? bursar_error_text(error_) : "no text");
+            throw Error(static_cast<int>(-result), text());
         }
     }
+
+    const char *text() const noexcept { return error_ ? bursar_error_text(error_) : "no text"; }
 
 private:
     bursar_error *error_ = nullptr;
 };
+
+// Charges what an allocator is about to allocate, or throws Refused.
+inline void charge(bursar_group group, uint64_t bytes) {
+    Failure failure;
+    int result = bursar_try_charge(group, bytes, failure.put());
+    if (result < 0) {
+        std::string text = failure.text();
+        throw Refused(Error(-result, text.substr(0, text.find('\n'))));
+    }
+}
 
 // A name for C. A NUL inside would end it early.
 inline const char *text(const std::string &name) {
@@ -290,6 +317,15 @@ public:
         return owned.get();
     }
 
+    // The last refusals of the group's tree, at most 16, the oldest first: a line for each.
+    std::string refusals() const {
+        detail::Failure failure;
+        char *text;
+        failure.check(bursar_refusals(get(), &text, failure.put()));
+        std::unique_ptr<char, void (*)(char *)> owned(text, bursar_text_free);
+        return owned.get();
+    }
+
     // Does periodic work that is due for the tree.
     void tick() const { detail::check(bursar_tick(get()), "the tree's periodic work"); }
 
@@ -342,7 +378,7 @@ inline void Charge::resize(uint64_t bytes) {
     bytes_ = bytes;
 }
 
-// A memory resource that charges a group for what it allocates from another one, and throws std::bad_alloc if a limit is in the way. It charges
+// A memory resource that charges a group for what it allocates from another one, and throws bursar::Refused, a std::bad_alloc, if that fails. It charges
 // the bytes that were asked for: what the other resource rounds up, or keeps, is not charged. Resources are equal if their groups' handles and
 // their upstreams are; without RTTI, only to themselves.
 class Resource : public std::pmr::memory_resource {
@@ -355,9 +391,7 @@ public:
 
 protected:
     void *do_allocate(std::size_t bytes, std::size_t alignment) override {
-        if (bursar_try_charge(group_.get(), bytes, nullptr) < 0) {
-            throw std::bad_alloc();
-        }
+        detail::charge(group_.get(), bytes);
         try {
             return upstream_->allocate(bytes, alignment);
         } catch (...) {
@@ -403,9 +437,7 @@ public:
             throw std::bad_array_new_length();
         }
         std::size_t bytes = count * sizeof(T);
-        if (bursar_try_charge(group_.get(), bytes, nullptr) < 0) {
-            throw std::bad_alloc();
-        }
+        detail::charge(group_.get(), bytes);
         try {
             return std::allocator<T>().allocate(count);
         } catch (...) {

@@ -4,7 +4,7 @@ use std::ffi::{CString, c_char, c_int};
 use std::ptr;
 use std::time::Duration;
 
-use bursar::{Freshness, Reading, Value};
+use bursar::{Freshness, LimitReached, Reading, Value};
 
 use crate::arguments::{put, sized};
 use crate::error::{Error, Failure, guard};
@@ -126,14 +126,42 @@ pub unsafe extern "C" fn bursar_snapshot_json(
         let snapshot = snapshot.map_err(|stale| Failure::NotFresh(stale.to_string()))?;
         let text =
             serde_json::to_string(&snapshot).map_err(|error| Failure::Panic(error.to_string()))?;
-        // JSON writes NUL as an escape.
-        let text = CString::new(text).map_err(|error| Failure::Panic(error.to_string()))?;
         // SAFETY: as the caller's.
-        unsafe { put(json, text.into_raw(), "json") }?;
+        unsafe { put(json, for_c(text)?, "json") }?;
         Ok(0)
     };
     // SAFETY: as the caller's.
     unsafe { guard(error, run) as c_int }
+}
+
+/// # Safety
+/// `text` can be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bursar_refusals(
+    group: GroupHandle,
+    text: *mut *mut c_char,
+    error: *mut *mut Error,
+) -> c_int {
+    let run = || {
+        // SAFETY: as the caller's.
+        unsafe { put(text, ptr::null_mut(), "text") }?;
+        let memory = group_of(group)?.0.engine().memory();
+        let line = |(age, refusal): (Duration, LimitReached)| {
+            format!("{:.1} s ago: {refusal}\n", age.as_secs_f64())
+        };
+        let lines = memory.refusals().into_iter().map(line).collect();
+        // SAFETY: as the caller's.
+        unsafe { put(text, for_c(lines)?, "text") }?;
+        Ok(0)
+    };
+    // SAFETY: as the caller's.
+    unsafe { guard(error, run) as c_int }
+}
+
+/// A text that C frees. JSON and shown paths have an escape in the place of NUL.
+fn for_c(text: String) -> Result<*mut c_char, Failure> {
+    let text = CString::new(text).map_err(|error| Failure::Panic(error.to_string()))?;
+    Ok(text.into_raw())
 }
 
 /// # Safety
@@ -146,4 +174,4 @@ pub unsafe extern "C" fn bursar_text_free(text: *mut c_char) {
     }
 }
 
-version!(1: bursar_read, bursar_snapshot_json, bursar_text_free);
+version!(1: bursar_read, bursar_snapshot_json, bursar_refusals, bursar_text_free);

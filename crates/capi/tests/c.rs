@@ -158,6 +158,46 @@ fn unloading_leaves_it_in_memory() {
     );
 }
 
+/// The guide's first programs, by its recipe and with its results. Only the paths are this repository's.
+#[test]
+fn the_guides_programs() {
+    let guide = std::fs::read_to_string(here("../../docs/guides/c.md")).unwrap();
+    let blocks = guide.split("\n```").skip(1).step_by(2);
+    let block = |kind: &str, nth: usize| {
+        let begin = format!("{kind}\n");
+        let mut found = blocks.clone().filter_map(|it| it.strip_prefix(&begin));
+        let text = found.nth(nth).unwrap();
+        format!("{text}\n")
+    };
+    let to = tempfile::tempdir().unwrap();
+    let library = libraries().join("libbursar_capi.a").display().to_string();
+    let recipe = block("cmake", 0)
+        .replace("${BURSAR}/target/release/libbursar_capi.a", &library)
+        .replace("/path/to/bursar", &here("../..").display().to_string());
+    std::fs::write(to.path().join("CMakeLists.txt"), recipe).unwrap();
+    for (kind, file) in [("c", "query.c"), ("cpp", "rows.cpp")] {
+        std::fs::write(to.path().join(file), block(kind, 0)).unwrap();
+    }
+    let cmake = |arguments: &[&str]| {
+        let mut command = Command::new("cmake");
+        command.current_dir(to.path()).args(arguments).output()
+    };
+    let Ok(output) = cmake(&["-B", "."]) else {
+        eprintln!("left out: there is no CMake");
+        return;
+    };
+    assert!(output.status.success(), "{output:?}");
+    let output = cmake(&["--build", "."]).unwrap();
+    assert!(output.status.success(), "{output:?}");
+    for (nth, program) in ["query", "rows"].into_iter().enumerate() {
+        let (output, text) = run(&to.path().join(program), &[]);
+        assert!(
+            output.status.success() && text == block("text", nth),
+            "{text}"
+        );
+    }
+}
+
 /// A program that was built with the first header, which lies beside it, runs with this library.
 #[test]
 fn a_program_of_the_first_version_runs() {

@@ -68,6 +68,26 @@ static void limits(void) {
     CHECK(bursar_release(query) == 0 && bursar_release(root) == 0);
 }
 
+/* The last refusals of a tree, after they happened. */
+static void refusals(void) {
+    bursar_group root = create(64 * MIB), one = child(root, "one\n", 8 * MIB), two = child(root, "two", MIB);
+    bursar_error *error = NULL;
+    char *text = NULL;
+    const char *of_two;
+    CHECK(bursar_refusals(two, &text, NULL) == 0 && strcmp(text, "") == 0);
+    bursar_text_free(text);
+    CHECK(bursar_try_charge(one, 9 * MIB, NULL) == -ENOMEM && bursar_try_charge(two, 2 * MIB, NULL) == -ENOMEM);
+    CHECK(bursar_refusals(two, &text, NULL) == 0);
+    /* A line for each, the oldest first. */
+    CHECK((of_two = strchr(text, '\n')) != NULL && strstr(text, " s ago: cannot charge 9.00 MiB to /one\\n: ") < of_two);
+    CHECK(strstr(of_two, " s ago: cannot charge 2.00 MiB to /two: ") && strchr(of_two + 1, '\n')[1] == 0);
+    bursar_text_free(text);
+    CHECK(bursar_refusals(root, NULL, &error) == -EINVAL && strcmp(bursar_error_text(error), "text is NULL") == 0);
+    bursar_error_free(error);
+    CHECK(bursar_release(one) == 0 && bursar_release(two) == 0 && bursar_release(root) == 0);
+    CHECK(bursar_refusals(root, &text, NULL) == -EBADF && text == NULL);
+}
+
 static void handles(void) {
     bursar_group root = create(BURSAR_MAX), none = {0}, odd = {UINT64_MAX}, group, found, again;
     char path[8];
@@ -496,6 +516,7 @@ int main(int count, char **arguments) {
     }
     CHECK(bursar_abi_version() == BURSAR_ABI_VERSION);
     limits();
+    refusals();
     handles();
     bad_input();
     reading();

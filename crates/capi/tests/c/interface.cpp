@@ -32,6 +32,16 @@ template <class F> static int number_of(F fails) {
     return 0;
 }
 
+// The text of the exception, as code that knows nothing of Bursar catches it.
+template <class F> static std::string text_of_bad_alloc(F fails) {
+    try {
+        fails();
+    } catch (const std::bad_alloc &error) {
+        return error.what();
+    }
+    return "not refused";
+}
+
 static void charges() {
     bursar::Group root = bursar::Group::create();
     bursar::Charge kept;
@@ -75,13 +85,20 @@ static void containers() {
         std::pmr::vector<uint64_t> numbers(&resource);
         numbers.resize(1000);
         CHECK(usage(rows) == 8000);
-        bool is_refused = false;
+        std::string refusal = text_of_bad_alloc([&] { numbers.reserve(131000); });
+        CHECK(refusal == "cannot charge 1023 KiB to /rows: /rows uses 7.81 KiB of 1.00 MiB");
+        CHECK(numbers.size() == 1000 && usage(rows) == 8000);
+        std::vector<int, bursar::Allocator<int>> plain{bursar::Allocator<int>(rows)};
+        refusal = text_of_bad_alloc([&] { plain.reserve(262000); });
+        CHECK(refusal == "cannot charge 1023 KiB to /rows: /rows uses 7.81 KiB of 1.00 MiB");
         try {
-            numbers.reserve(MIB);
-        } catch (const std::bad_alloc &) {
-            is_refused = true;
+            numbers.reserve(131000);
+            CHECK(false);
+        } catch (const bursar::Refused &refused) {
+            CHECK(refused.number() == ENOMEM);
         }
-        CHECK(is_refused && numbers.size() == 1000 && usage(rows) == 8000);
+        std::string kept = root.refusals();
+        CHECK(kept.find(" s ago: cannot charge 1023 KiB to /rows") != std::string::npos && kept.back() == '\n');
         using Pairs = std::map<int, int, std::less<int>, bursar::Allocator<std::pair<const int, int>>>;
         Pairs pairs{bursar::Allocator<std::pair<const int, int>>(rows)};
         for (int at = 0; at < 100; at++) {
@@ -95,6 +112,9 @@ static void containers() {
         one.push_back(1);
     }
     CHECK(usage(rows) == 0);
+    rows.close();
+    bursar::Resource removed(rows);
+    CHECK(text_of_bad_alloc([&] { static_cast<void>(removed.allocate(8)); }) == "cannot charge /rows: it was removed");
 }
 
 static void callbacks() {
