@@ -201,6 +201,34 @@ fn not_at_the_beginning() {
     assert_whole(&memory);
 }
 
+/// Each page was given out alone before, and freed. Its entry still says so.
+#[test]
+fn in_the_middle_of_a_block_whose_pages_were_raw_alone() {
+    let memory = memory();
+    assert_whole(&memory);
+    memory.drain_pages();
+    let address = into_raw(memory.alloc_pages(Order::new(3), Zeroed::No).unwrap());
+    let start = address.addr().get();
+    for offset in (4096..32 << 10).step_by(4096) {
+        // SAFETY: within the 32 KiB that are ours.
+        let inside = unsafe { address.add(offset) };
+        let expected = FromRawError::Middle {
+            address: start + offset,
+            start,
+            bytes: 32 << 10,
+        };
+        assert_eq!(refused(&memory, inside), expected);
+    }
+    drop(had_back(&memory, address));
+    // No block is around them any more.
+    // SAFETY: within the reservation.
+    let inside = unsafe { address.add(4096) };
+    let number = inside.addr().get();
+    let error = FromRawError::AlreadyFreed { address: number };
+    assert_eq!(refused(&memory, inside), error);
+    assert_whole(&memory);
+}
+
 #[test]
 fn what_is_held_by_its_token() {
     let memory = memory();

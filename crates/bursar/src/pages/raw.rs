@@ -82,7 +82,11 @@ pub(super) fn claim<M: Machine>(core: &Core<M>, pfn: Pfn) -> Result<Claim, Claim
     let zone = zones.zone_of(pfn).ok_or(foreign)?;
     let claimed = zones.table.claim(pfn).map_err(|error| match error {
         NotRaw::Never => ClaimError::NotGivenOut { pfn },
-        NotRaw::Claimed => ClaimError::AlreadyFreed { pfn },
+        // Its pages may have been given out again as a part of a bigger block.
+        NotRaw::Claimed => match zones.table.around(pfn) {
+            Some((first, _)) if first != pfn => ClaimError::NotGivenOut { pfn },
+            _ => ClaimError::AlreadyFreed { pfn },
+        },
     })?;
     let owner = match claimed.index {
         UNCHARGED => PROCESS,
