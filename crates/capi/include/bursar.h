@@ -28,11 +28,10 @@
  *   -ENFILE           the process has 16777216 handles
  *   -ENOTRECOVERABLE  a bug of Bursar; its text is on stderr and in the error
  *
- * HANDLES are numbers. A function that gets a released handle returns -EBADF. (The check misses an old handle only after its entry in the table
- * was used 2^32 more times.) That is sure only if the release returned before the call began: do not release a handle while another thread calls
- * a function with it. Releasing a handle returns no bytes, so call bursar_uncharge before the last release. Bytes that are left stay
- * charged to the groups above. A group ends when it has no handle, no registration, no thread that entered it, and no child. bursar_free and
- * bursar_pages_free return their bytes also after that.
+ * HANDLES are numbers. A function that gets a released handle returns -EBADF, if the release returned before the call began: do not release a handle
+ * while another thread calls a function with it, which may then charge another group. Releasing a handle returns no bytes, so call bursar_uncharge
+ * before the last release. Bytes that are left stay charged to the groups above. A group ends when it has no handle, no registration, no thread
+ * that entered it, and no child. bursar_free and bursar_pages_free return their bytes also after that.
  *
  * THREADS. Each function may be called by any thread at any time. pthread_cancel and pthread_exit inside of a function or a callback abort the
  * process.

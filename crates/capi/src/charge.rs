@@ -6,18 +6,18 @@ use std::ptr;
 use bursar::Group;
 
 use crate::error::{Error, Failure, guard};
-use crate::handles::{Column, GroupHandle, Place};
+use crate::handles::{Column, GroupHandle, Named};
 
-// The first lines of most functions here are the way of most calls: the handle's place, and this CPU's stock. They cannot fail, and the rest is
+// The first lines of most functions here are the way of most calls: the handle's account, and this CPU's stock. They cannot fail, and the rest is
 // a call of another function, so that they need no stack.
 
-fn place_of(group: GroupHandle) -> Result<&'static Place, Failure> {
-    group.place().ok_or(Failure::Handle)
+fn named(group: GroupHandle) -> Result<&'static Named, Failure> {
+    group.named().ok_or(Failure::Handle)
 }
 
 /// Runs `run` with the group. Reclaimers that a charge calls may release the handle: the group lives until `run` returns.
 fn with_kept_group<R>(handle: GroupHandle, run: impl FnOnce(&Group) -> R) -> Result<R, Failure> {
-    let group = place_of(handle)?.account.with_group(Group::clone);
+    let group = named(handle)?.account.with_group(Group::clone);
     Ok(run(&group))
 }
 
@@ -34,8 +34,8 @@ fn check(bytes: u64) -> Result<(), Failure> {
 #[inline(always)]
 fn charges_from_stock(group: GroupHandle, bytes: u64) -> bool {
     group
-        .place()
-        .is_some_and(|place| place.account.charge_from_stock(bytes))
+        .named()
+        .is_some_and(|named| named.account.charge_from_stock(bytes))
 }
 
 #[inline(always)]
@@ -43,8 +43,8 @@ fn returns_to_stock(group: GroupHandle, bytes: u64) -> bool {
     let is_usual = bytes > 0 && bytes <= BYTES_MAX;
     is_usual
         && group
-            .place()
-            .is_some_and(|place| place.account.return_to_stock(bytes))
+            .named()
+            .is_some_and(|named| named.account.return_to_stock(bytes))
 }
 
 /// # Safety
@@ -107,10 +107,10 @@ pub extern "C" fn bursar_try_charge_nowait(group: GroupHandle, bytes: u64) -> c_
 #[inline(never)]
 fn try_charge_nowait_slowly(group: GroupHandle, bytes: u64) -> c_int {
     let run = || {
-        let place = place_of(group)?;
+        let named = named(group)?;
         // A charge of nothing takes a reference, and dropping one may wait.
         if bytes > 0 {
-            let charge = place
+            let charge = named
                 .account
                 .with_group(|group| group.engine().try_charge_nowait(bytes))?;
             charge.forget();
@@ -133,12 +133,12 @@ pub extern "C" fn bursar_charge_nowait(group: GroupHandle, bytes: u64) -> i64 {
 #[inline(never)]
 fn charge_nowait_slowly(group: GroupHandle, bytes: u64) -> i64 {
     let run = || {
-        let place = place_of(group)?;
+        let named = named(group)?;
         // As in `try_charge_nowait_slowly`.
         if bytes == 0 {
             return Ok(0);
         }
-        let charge = place
+        let charge = named
             .account
             .with_group(|group| group.engine().charge_nowait(bytes));
         Ok(charge.forget() as i64)
@@ -159,10 +159,10 @@ pub extern "C" fn bursar_uncharge(group: GroupHandle, bytes: u64) -> c_int {
 #[inline(never)]
 fn uncharge_slowly(group: GroupHandle, bytes: u64) -> c_int {
     let run = || {
-        let place = place_of(group)?;
+        let named = named(group)?;
         check(bytes)?;
         // Callbacks run after the bytes are returned, when nothing of the group is needed any more.
-        place
+        named
             .account
             .with_group(|group| group.engine().uncharge(bytes));
         Ok(0)
@@ -183,10 +183,10 @@ pub extern "C" fn bursar_uncharge_nowait(group: GroupHandle, bytes: u64) -> c_in
 #[inline(never)]
 fn uncharge_nowait_slowly(group: GroupHandle, bytes: u64) -> c_int {
     let run = || {
-        let place = place_of(group)?;
+        let named = named(group)?;
         check(bytes)?;
         if bytes > 0 {
-            place.account.uncharge_nowait(bytes);
+            named.account.uncharge_nowait(bytes);
         }
         Ok(0)
     };
@@ -197,17 +197,17 @@ fn uncharge_nowait_slowly(group: GroupHandle, bytes: u64) -> c_int {
 #[unsafe(no_mangle)]
 pub extern "C" fn bursar_add(group: GroupHandle, statistic: u32, delta: i64) -> c_int {
     let run = || {
-        let place = place_of(group)?;
-        let column = place.schema.columns.get(statistic as usize);
+        let named = named(group)?;
+        let column = named.schema.columns.get(statistic as usize);
         match column.ok_or(Failure::Argument("there is no statistic of this number"))? {
             Column::Counter(counter) => {
                 let delta = u64::try_from(delta).map_err(|_| {
                     Failure::Argument("a counter only grows: the delta is negative")
                 })?;
-                place.account.with_group(|group| group.add(*counter, delta));
+                named.account.with_group(|group| group.add(*counter, delta));
             }
             Column::Gauge(gauge) => {
-                place.account.with_group(|group| group.add(*gauge, delta));
+                named.account.with_group(|group| group.add(*gauge, delta));
             }
         }
         Ok(0)

@@ -1,14 +1,15 @@
 //! Handles: numbers that name groups and registrations to C.
 //!
 //! A handle is a place in a table, and the place's generation. Releasing a handle changes the generation, so a handle that was released, or
-//! was never given, is told from one that is in use. Places are never freed, and looking one up takes no lock. A place belongs to one
-//! account for good: so a thread that uses a handle while another releases it reads no word that changes.
+//! was never given, is told from one that is in use. Looking one up takes no lock. The next handle of any group uses the place again. So a
+//! place has two words that change, its generation and a pointer to the account, and accounts are never freed. A thread that uses a handle
+//! while another releases it has one account or the other. A place whose generations are used up is not used again.
 //!
 //! The locks are the host's, so a fork waits until they are free.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use bursar::engine::Account;
 use bursar::{Counter, Gauge, Group, Registration, Statistic};
@@ -70,10 +71,17 @@ pub(crate) enum Column {
     Gauge(Gauge),
 }
 
-pub(crate) struct Place {
-    generation: AtomicU32,
+/// A group as handles name it. There is one for each number of a group in a memory, which later groups have again; it lives until the process
+/// ends.
+pub(crate) struct Named {
     pub(crate) account: Account,
     pub(crate) schema: &'static Schema,
+}
+
+struct Place {
+    generation: AtomicU32,
+    /// A `&'static Named`.
+    named: AtomicPtr<Named>,
     /// `None` while the place is free.
     group: HostMutex<Option<Group>>,
 }
@@ -82,18 +90,23 @@ type Piece = Box<[OnceLock<Place>; PIECE]>;
 
 static TABLE: [OnceLock<Piece>; PIECES] = [const { OnceLock::new() }; PIECES];
 
-/// Handles of equal keys may have one place: the memory and the group's number there, and the memory's statistics.
+/// Generation of a place that is not used again.
+const USED_UP: u32 = u32::MAX;
+
+/// The memory and the group's number there, and the memory's statistics.
 type Key = ((usize, u32), usize);
 
 struct Free {
     /// Places that were never used begin here.
     next: usize,
-    by_key: BTreeMap<Key, Vec<u32>>,
+    places: Vec<u32>,
+    named: BTreeMap<Key, &'static Named>,
 }
 
 static FREE: HostMutex<Free> = HostMutex::of(Free {
     next: 0,
-    by_key: BTreeMap::new(),
+    places: Vec::new(),
+    named: BTreeMap::new(),
 });
 
 /// The number that a handle has for a place: not 0.
@@ -107,8 +120,37 @@ fn place_at(index: u32) -> Option<&'static Place> {
     TABLE.get(index / PIECE)?.get()?[index % PIECE].get()
 }
 
-fn key(place: &Place) -> Key {
-    (place.account.key(), std::ptr::from_ref(place.schema).addr())
+impl Free {
+    fn named(&mut self, group: &Group, schema: &'static Schema) -> &'static Named {
+        let account = group.engine().account();
+        let key = (account.key(), std::ptr::from_ref(schema).addr());
+        let make = || Box::leak(Box::new(Named { account, schema }));
+        self.named.entry(key).or_insert_with(|| make())
+    }
+
+    /// A place that no handle has; `None` if there is none left.
+    fn place(&mut self, named: &'static Named) -> Option<u32> {
+        if let Some(index) = self.places.pop() {
+            return Some(index);
+        }
+        let index = self.next;
+        let piece = TABLE.get(index / PIECE)?;
+        let piece = piece.get_or_init(|| {
+            let places: Box<[_]> = (0..PIECE).map(|_| OnceLock::new()).collect();
+            places
+                .try_into()
+                .unwrap_or_else(|_| unreachable!("of that length"))
+        });
+        self.next += 1;
+        let place = Place {
+            generation: AtomicU32::new(0),
+            named: AtomicPtr::new(std::ptr::from_ref(named).cast_mut()),
+            group: HostMutex::of(None),
+        };
+        let is_new = piece[index % PIECE].set(place).is_ok();
+        assert!(is_new, "a place that was never used");
+        Some(index as u32)
+    }
 }
 
 impl GroupHandle {
@@ -119,54 +161,43 @@ impl GroupHandle {
     }
 
     pub(crate) fn new(group: Group, schema: &'static Schema) -> Option<Self> {
-        let place = Place {
-            generation: AtomicU32::new(0),
-            account: group.engine().account(),
-            schema,
-            group: HostMutex::of(Some(group)),
-        };
         let mut free = FREE.lock();
-        let reused = free.by_key.get_mut(&key(&place)).and_then(Vec::pop);
-        if let Some(index) = reused {
-            let old = place_at(index).expect("it was used before");
-            *old.group.lock() = place.group.lock().take();
-            // Relaxed: changed under the lock of places, and when the handle is given to another thread, so is this.
-            let generation = old.generation.load(Ordering::Relaxed);
-            return Some(Self {
-                bits: bits(index, generation),
-            });
-        }
-        let index = free.next;
-        let piece = TABLE.get(index / PIECE)?;
-        let piece = piece.get_or_init(|| {
-            let places: Box<[_]> = (0..PIECE).map(|_| OnceLock::new()).collect();
-            places
-                .try_into()
-                .unwrap_or_else(|_| unreachable!("of that length"))
-        });
-        free.next += 1;
-        let is_new = piece[index % PIECE].set(place).is_ok();
-        assert!(is_new, "a place that was never used");
+        let named = free.named(&group, schema);
+        let index = free.place(named)?;
+        let place = place_at(index).expect("it was made");
+        let pointer = std::ptr::from_ref(named).cast_mut();
+        // Release: pairs with the load in `named`, by a thread that has a handle of the place that was released meanwhile.
+        place.named.store(pointer, Ordering::Release);
+        *place.group.lock() = Some(group);
+        // Relaxed: changed under the lock of places, and when the handle is given to another thread, so is this.
+        let generation = place.generation.load(Ordering::Relaxed);
         Some(Self {
-            bits: bits(index as u32, 0),
+            bits: bits(index, generation),
         })
     }
 
     /// The place of a handle that is in use.
     #[inline(always)]
-    pub(crate) fn place(self) -> Option<&'static Place> {
+    fn place(self) -> Option<&'static Place> {
         let place = place_at((self.bits as u32).wrapping_sub(1))?;
         // Relaxed: a handle that another thread releases at this moment may be found or not.
         (place.generation.load(Ordering::Relaxed) == (self.bits >> 32) as u32).then_some(place)
     }
 
+    /// The group's account, and the statistics of its memory.
+    #[inline(always)]
+    pub(crate) fn named(self) -> Option<&'static Named> {
+        Some(self.place()?.named())
+    }
+
     /// The group, and the statistics of its memory.
     pub(crate) fn group(self) -> Option<(Group, &'static Schema)> {
         let place = self.place()?;
+        let schema = place.named().schema;
         let group = place.group.lock().clone()?;
         // Once more: the place may have another handle by now.
         self.place()?;
-        Some((group, place.schema))
+        Some((group, schema))
     }
 
     /// Ends the handle; `false` if it was not in use.
@@ -175,15 +206,29 @@ impl GroupHandle {
         let Some(place) = self.place() else {
             return false;
         };
-        let group = place.group.lock().take();
+        // A number that the program made up.
+        let Some(group) = place.group.lock().take() else {
+            return false;
+        };
         // Relaxed: under the lock of places.
-        place.generation.fetch_add(1, Ordering::Relaxed);
-        let index = (self.bits as u32).wrapping_sub(1);
-        free.by_key.entry(key(place)).or_default().push(index);
+        let before = place.generation.fetch_add(1, Ordering::Relaxed);
+        if before + 1 < USED_UP {
+            free.places.push((self.bits as u32).wrapping_sub(1));
+        }
         drop(free);
         // Without the lock, and outside of operations: the group may end here, and its registrations with it.
         drop(group);
         true
+    }
+}
+
+impl Place {
+    #[inline(always)]
+    fn named(&self) -> &'static Named {
+        // Acquire: pairs with the store in `GroupHandle::new`, if the handle is released at this moment.
+        let named = self.named.load(Ordering::Acquire);
+        // SAFETY: each pointer that is stored came from a `&'static Named`.
+        unsafe { &*named }
     }
 }
 
@@ -221,8 +266,12 @@ mod tests {
 
     use super::*;
 
+    /// Tests count places, so one at a time takes some.
+    static ONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
     #[test]
     fn a_released_handle_is_none_though_its_place_is_used_again() {
+        let _one = ONE.lock().unwrap();
         let memory = Memory::host().unwrap();
         let group = memory.root().child("a", Limits::none()).unwrap();
         let mut before: Vec<GroupHandle> = Vec::new();
@@ -238,16 +287,66 @@ mod tests {
             assert!(handle.release() && handle.group().is_none());
             before.push(handle);
         }
-        let places: std::collections::BTreeSet<u32> =
-            before.iter().map(|old| old.bits as u32).collect();
-        assert_eq!(places.len(), 1, "one place, again and again");
+        assert_eq!(places(&before), 1, "one place, again and again");
         for bits in [0, 1 << 32, u64::from(u32::MAX), u64::MAX, 1 << 24 | 7] {
             assert!(GroupHandle { bits }.place().is_none(), "{bits:#x}");
         }
     }
 
+    fn places(handles: &[GroupHandle]) -> usize {
+        let places = handles.iter().map(|handle| handle.bits as u32);
+        places.collect::<std::collections::BTreeSet<u32>>().len()
+    }
+
+    /// As many places as handles at a time, whatever groups they were of.
+    #[test]
+    fn a_place_is_used_again_by_another_group() {
+        let _one = ONE.lock().unwrap();
+        let memory = Memory::host().unwrap();
+        let child = |number: u32| memory.root().child(format!("{number}"), Limits::none());
+        let groups: Vec<_> = (0..50).map(|number| child(number).unwrap()).collect();
+        let mut all = Vec::new();
+        for group in &groups {
+            let some: Vec<_> = (0..40).map(|_| GroupHandle::of(group).unwrap()).collect();
+            for handle in &some {
+                assert_eq!(&handle.group().unwrap().0, group);
+                let account = handle.named().unwrap().account;
+                assert_eq!(account, group.engine().account());
+            }
+            assert!(some.iter().all(|handle| handle.release()));
+            all.extend(some);
+        }
+        assert_eq!(places(&all), 40);
+        let is_none = |old: &GroupHandle| old.group().is_none() && old.named().is_none();
+        assert!(all.iter().all(|old| is_none(old) && !old.release()));
+    }
+
+    #[test]
+    fn a_place_whose_generations_are_used_up_is_left() {
+        let _one = ONE.lock().unwrap();
+        let memory = Memory::host().unwrap();
+        let first = GroupHandle::of(&memory.root()).unwrap();
+        let place = first.place().unwrap();
+        place.generation.store(USED_UP - 1, Ordering::Relaxed);
+        let index = (first.bits as u32) - 1;
+        let last = GroupHandle {
+            bits: bits(index, USED_UP - 1),
+        };
+        assert!(first.named().is_none() && last.release() && !last.release());
+        let later: Vec<_> = (0..100).map(|_| GroupHandle::of(&memory.root())).collect();
+        for handle in later {
+            let handle = handle.unwrap();
+            assert!(handle.bits as u32 != index + 1 && handle.release());
+        }
+        let made_up = GroupHandle {
+            bits: bits(index, USED_UP),
+        };
+        assert!(made_up.group().is_none() && !made_up.release());
+    }
+
     #[test]
     fn handles_of_one_group_are_apart() {
+        let _one = ONE.lock().unwrap();
         let memory = Memory::host().unwrap();
         let [one, two] = [(); 2].map(|()| GroupHandle::of(&memory.root()).unwrap());
         assert!(one != two && one.release() && !one.release());
