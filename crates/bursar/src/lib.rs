@@ -45,6 +45,7 @@
 //! | to | use |
 //! |---|---|
 //! | make a tree | [`Memory::builder`], [`Group::child`], [`Limits`] |
+//! | look up a group | [`Memory::find`] by its path, [`Group::find`] by its name, [`Group::children`] |
 //! | charge | [`Group::try_charge`]; [`Group`] has a table of all charging functions |
 //! | choose between reserving and counting | the second table of [`Group`] |
 //! | charge by number, from stock, without waiting | [`Group::engine`] |

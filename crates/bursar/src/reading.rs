@@ -126,7 +126,7 @@ impl<M: Machine> Group<M> {
     /// It is called before this group's `max` or one above refuses a charge, when a `high` is exceeded, and by
     /// [`Engine::reclaim`](crate::engine::Engine::reclaim). It returns the number of bytes that it freed. Before it returns, it must drop the
     /// [`crate::Charge`]s of these bytes. The number itself frees nothing: a number beyond the group's usage is cut to the usage, and the
-    /// charge is tried again.
+    /// charge is tried again. [`crate::Events::reclaim_unreturned`] counts calls that reported bytes and returned none.
     ///
     /// Reclaimers of the group whose limit is in the way come first, then those of groups below it. Among these groups, the
     /// one that exceeds its protection most is first. Within a group the lowest `order` is first, then the earliest registration.

@@ -118,7 +118,7 @@ const ALWAYS: usize = 2;
 /// Counts of events at a group and below it.
 type CountOf = fn(&GroupSnapshot) -> u64;
 
-const EVENTS: [(Family, CountOf); 10] = [
+const EVENTS: [(Family, CountOf); 11] = [
     (
         counter("bursar_group_refused", "Charges that max refused"),
         |group| group.events.refused,
@@ -173,6 +173,13 @@ const EVENTS: [(Family, CountOf); 10] = [
             "Calls of reclaimers that freed nothing",
         ),
         |group| group.events.reclaim_failed,
+    ),
+    (
+        counter(
+            "bursar_group_reclaim_unreturned",
+            "Calls of reclaimers that reported bytes of which none came back",
+        ),
+        |group| group.events.reclaim_unreturned,
     ),
     (
         counter_of(

@@ -20,12 +20,13 @@ pub(crate) enum Event {
     Drained,
     Reclaimed,
     ReclaimFailed,
+    ReclaimUnreturned,
     Throttled,
     OverReturned,
     Panicked,
 }
 
-const EVENTS: usize = 11;
+const EVENTS: usize = 12;
 
 /// Counts of events at a group's limits. They only grow.
 ///
@@ -58,6 +59,10 @@ pub struct Events {
     /// [`crate::Group::add_reclaimer`]. Counted at the group of the reclaimer.
     #[doc(alias = "zone_reclaim_failed")]
     pub reclaim_failed: u64,
+    /// Calls of reclaimers that reported bytes although not one came back to the group while they ran. If most calls do, the reclaimer
+    /// returns before the charges of its bytes are dropped. Also counts a call beside which other tasks charged as many bytes. Counted
+    /// at the group of the reclaimer.
+    pub reclaim_unreturned: u64,
     /// Time that charges slept for a `high`, here or above. Counted at the group that was charged.
     pub throttled: Duration,
     /// Bytes that were returned although the group did not have them: a bug of the code that returned them
@@ -82,6 +87,9 @@ impl Events {
             drained_bytes: self.drained_bytes.saturating_sub(before.drained_bytes),
             reclaimed_bytes: self.reclaimed_bytes.saturating_sub(before.reclaimed_bytes),
             reclaim_failed: self.reclaim_failed.saturating_sub(before.reclaim_failed),
+            reclaim_unreturned: self
+                .reclaim_unreturned
+                .saturating_sub(before.reclaim_unreturned),
             throttled: self.throttled.saturating_sub(before.throttled),
             over_returned_bytes: self
                 .over_returned_bytes
@@ -113,6 +121,8 @@ impl fmt::Display for Events {
         show("reclaimed", &Bytes(reclaimed), reclaimed == 0)?;
         let failed = self.reclaim_failed;
         show("reclaim failed", &failed, failed == 0)?;
+        let unreturned = self.reclaim_unreturned;
+        show("reclaim unreturned", &unreturned, unreturned == 0)?;
         let slept_ms = format_args!("{:.1} ms", self.throttled.as_secs_f64() * 1e3).to_string();
         show("throttled", &slept_ms, self.throttled.is_zero())?;
         let over_returned = self.over_returned_bytes;
@@ -160,6 +170,7 @@ impl<M: Machine> EventCounts<M> {
             drained_bytes: count(Event::Drained),
             reclaimed_bytes: count(Event::Reclaimed),
             reclaim_failed: count(Event::ReclaimFailed),
+            reclaim_unreturned: count(Event::ReclaimUnreturned),
             throttled: Duration::from_nanos(count(Event::Throttled)),
             over_returned_bytes: count(Event::OverReturned),
             panicked_callbacks: count(Event::Panicked),
@@ -202,13 +213,14 @@ mod tests {
             drained_bytes: 5,
             reclaimed_bytes: 1 << 20,
             reclaim_failed: 2,
+            reclaim_unreturned: 3,
             throttled: Duration::from_micros(1_500),
             ..Events::default()
         };
         let new = after.since(&before);
         assert_eq!(
             new.to_string(),
-            "low 1, reclaimed 1.00 MiB, reclaim failed 2, throttled 1.5 ms"
+            "low 1, reclaimed 1.00 MiB, reclaim failed 2, reclaim unreturned 3, throttled 1.5 ms"
         );
         assert_eq!(before.since(&after), Events::default());
     }

@@ -193,8 +193,12 @@ fn ask<M: Machine>(
         // is another round.
         core.counters
             .count(index, Event::Reclaimed, freed.min(held));
+        // The least that can be charged now, because bytes may have come back as stock.
+        let (least, _) = core.counters.usage_range(index);
         if freed == 0 {
             core.counters.count(index, Event::ReclaimFailed, 1);
+        } else if least.cast_unsigned() >= held {
+            core.counters.count(index, Event::ReclaimUnreturned, 1);
         }
         round.freed = round.freed.saturating_add(freed);
         left = left.saturating_sub(freed);

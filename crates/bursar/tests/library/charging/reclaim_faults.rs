@@ -1,6 +1,6 @@
 //! Reclaimers that lie, panic or call back, and threads that reclaim from each other.
 //!
-//! All charges except those of the threads are whole units, so there is no stock and each target is exact.
+//! All charges except those of the threads are whole units, so there is no stock and each target is exact. One test is about stock.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
@@ -27,7 +27,25 @@ fn rounds_are_bounded() {
         let events = group.events();
         assert_eq!(events.max - before.max, calls_expected + 1);
         assert_eq!(events.refused - before.refused, 1);
+        let unreturned = events.reclaim_unreturned - before.reclaim_unreturned;
+        assert_eq!(unreturned, if said == 0 { 0 } else { calls_expected });
     }
+}
+
+/// A small charge that comes back becomes stock, and the group's reserved bytes stay as they are.
+#[test]
+fn bytes_that_become_stock_came_back() {
+    let cache = memory().make("cache");
+    let held = Arc::new(Mutex::new(vec![cache.try_charge(1000).unwrap()]));
+    let evicted = held.clone();
+    let _reclaimer = cache.add_reclaimer(0, move |_| {
+        let one = evicted.lock().unwrap().pop();
+        one.map_or(0, |one| one.bytes())
+    });
+    let reserved = cache.reserved();
+    assert_eq!(cache.engine().reclaim(1), 1000);
+    assert_eq!(cache.reserved(), reserved, "stock, or this shows nothing");
+    assert_eq!(cache.events().reclaim_unreturned, 0);
 }
 
 /// Whatever asks: nothing is charged, and later calls ask again, so that no trace of the interrupted one is left.
