@@ -593,27 +593,52 @@ mod tests {
         assert_eq!(found.read().unwrap().max, None, "before Linux 3.19");
     }
 
+    /// The process's own cgroup has no limit, and the one above it has, under each layout of mounts.
     #[test]
-    fn hybrid_with_memory_in_v1() {
-        let fake = Fake::new(
-            "4:memory:/job\n1:name=systemd:/\n0::/other\n",
-            "31 1 0:8 / HERE/unified rw - cgroup2 cgroup2 rw\n32 1 0:9 / HERE/mem rw - cgroup cgroup rw,memory\n",
-        );
-        fake.write("unified/other/memory.max", "1\n");
-        fake.write("mem/job/memory.limit_in_bytes", "6000\n");
-        fake.write("mem/memory.limit_in_bytes", V1_NONE);
-        assert_eq!(fake.read().unwrap().max, Some(6000));
-    }
-
-    #[test]
-    fn hybrid_with_memory_in_v2() {
-        let fake = Fake::new(
-            "4:freezer:/\n0::/job\n",
-            "31 1 0:8 / HERE/freezer rw - cgroup cgroup rw,freezer\n32 1 0:9 / HERE/unified rw - cgroup2 none rw\n",
-        );
-        fake.write("unified/cgroup.controllers", "memory\n");
-        fake.write("unified/job/memory.max", "6000\n");
-        assert_eq!(fake.read().unwrap().max, Some(6000));
+    fn the_limit_of_the_group_above() {
+        use CgroupVersion::{V1, V2};
+        let unified = "31 1 0:8 / HERE/all rw - cgroup2 cgroup2 rw\n";
+        let by_controller = "32 1 0:9 / HERE/cpu rw - cgroup cgroup rw,cpu\n33 1 0:7 / HERE/mem rw - cgroup cgroup rw,memory\n";
+        let hybrid = format!("{unified}{by_controller}");
+        let subtree = "31 1 0:8 /pod HERE/all rw - cgroup2 cgroup2 rw\n";
+        let nested =
+            format!("{unified}34 31 0:8 /pod/job HERE/all/pod/job/own rw - cgroup2 cgroup2 rw\n");
+        let hidden = format!("{unified}34 1 0:8 /pod HERE/missing rw - cgroup2 cgroup2 rw\n");
+        let layouts: [(_, &str, _, &str); 7] = [
+            ("0::/pod/job\n", unified, V2, "all/pod"),
+            (
+                "5:cpu:/x\n4:memory:/pod/job\n",
+                by_controller,
+                V1,
+                "mem/pod",
+            ),
+            ("4:memory:/pod/job\n0::/other\n", &hybrid, V1, "mem/pod"),
+            ("5:cpu:/x\n0::/pod/job\n", &hybrid, V2, "all/pod"),
+            ("0::/pod/job\n", subtree, V2, "all"),
+            ("0::/pod/job\n", &nested, V2, "all/pod"),
+            ("0::/pod/job\n", &hidden, V2, "all/pod"),
+        ];
+        for (cgroup, mounts, version, above) in layouts {
+            let fake = Fake::new(cgroup, mounts);
+            let (file, none) = match version {
+                V1 => ("memory.limit_in_bytes", V1_NONE),
+                V2 => ("memory.max", "max\n"),
+            };
+            fake.write("all/cgroup.controllers", "memory\n");
+            fake.write("all/other/memory.max", "1\n");
+            fake.write("mem/memory.limit_in_bytes", V1_NONE);
+            fake.write(&format!("{above}/{file}"), "6000\n");
+            let own = format!("{above}/job/{file}");
+            fake.write(&own, none);
+            let found = fake.find().unwrap();
+            assert_eq!(found.version(), version, "{mounts}");
+            let limits = found.read().unwrap();
+            let limited_by = Some(fake.0.join(above));
+            let expected = (Some(6000), limited_by);
+            assert_eq!((limits.max, limits.limited_by), expected, "{mounts}");
+            fake.write(&own, "5000\n");
+            assert_eq!(found.read().unwrap().max, Some(5000), "{mounts}");
+        }
     }
 
     #[test]
