@@ -38,6 +38,7 @@ fn tables_have_seen_replayed_and_what_if_columns() {
         "This recording cannot tell",
         "light mode",
         "agrees",
+        "measures agree.",
     ] {
         assert!(text.contains(part), "{part} is not in\n{text}");
     }
@@ -94,6 +95,47 @@ fn changes_of_the_kernel_are_predicted_from_the_runs_of_other_policies() {
     }
     let page = replay(SMALL, &["-f", "html"]);
     assert!(page.contains("<td>") && page.contains("</html>"), "{page}");
+}
+
+/// Nothing is predicted of a figure that the replay does not match, and the total says how many it does.
+#[test]
+fn what_does_not_match_is_not_predicted() {
+    let name = "real-2-cpus-pages.bursar";
+    let document = document(name, &[]);
+    let list = |of: &Value| of.as_array().expect("a list").clone();
+    let rows = list(&document["measures"]);
+    let with = |ruling: &str| -> Vec<Value> {
+        let rows = rows.iter();
+        let of = rows.filter(|row| {
+            row["agreement"]
+                .as_str()
+                .is_some_and(|it| it.starts_with(ruling))
+        });
+        of.map(|row| row["measure"].clone()).collect()
+    };
+    let (agree, refuted) = (with("agrees"), with("no: "));
+    assert!(!agree.is_empty() && !refuted.is_empty(), "{name}");
+    let judged = agree.len() + refuted.len();
+    assert_eq!(document["total"]["agree"], agree.len());
+    assert_eq!(document["total"]["judged"], judged);
+    for measure in &refuted {
+        let measure = measure.as_str().expect("a name");
+        for policy in list(&document["what_if"]["policies"]) {
+            assert!(policy["simulated"][measure].is_null(), "{name}: {measure}");
+        }
+        for prediction in list(&document["predictions"]) {
+            let predicted = list(&prediction["measures"]);
+            assert!(
+                predicted.iter().all(|it| it["measure"] != measure),
+                "{name}: {measure}"
+            );
+        }
+    }
+    let release = list(&document["predictions"])
+        .into_iter()
+        .find(|it| it["policy"] == "batched");
+    let refused = list(&release.expect("pages moved")["not_predicted"]);
+    assert!(refused.contains(&"free_hold_max_ns".into()), "{refused:?}");
 }
 
 #[test]

@@ -87,7 +87,7 @@ pub struct Burst {
     pub hold: Hold,
 }
 
-/// One wish to flush a group's statistics, and the flush if there was one.
+/// One request to flush a group's statistics, and the flush if there was one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flush {
     /// The cgroup, by its number (inode of its directory).
@@ -96,9 +96,9 @@ pub struct Flush {
     pub cpu: u32,
     /// The task.
     pub pid: u32,
-    /// The wish: before any wait.
+    /// The request: before any wait.
     pub start_ns: u64,
-    /// End of the flush, or of the wish if it was skipped.
+    /// End of the flush, or of the request if it was skipped.
     pub end_ns: u64,
     /// Wait for the lock within that time, if waits were recorded.
     pub wait_ns: Option<u64>,

@@ -1,6 +1,6 @@
 //! A run: flushes of statistics.
 //!
-//! The updates that were pending at a wish come in the time since the wish before it for the same group, on CPUs that the
+//! The updates that were pending at a request come in the time since the request before it for the same group, on CPUs that the
 //! seed chooses.
 
 use std::collections::BTreeMap;
@@ -9,15 +9,15 @@ use std::sync::{Mutex, PoisonError};
 use bursar_kernel::stats::{GroupIndex, Policy, Published, Substrate};
 use bursar_rig::timer::{BoundTask, Timer, TimerKind, Timers};
 
-use super::load::{Load, Wish};
+use super::load::{Load, Request};
 use super::measure::{Figures, Values, put_flushes};
 use crate::random::Random;
 
 /// Time before the first event.
 const LEAD_NS: u64 = 10_000_000;
-/// Longest time over which updates spread before their wish.
+/// Longest time over which updates spread before their request.
 const SPREAD_NS_MAX: u64 = 1_000_000_000;
-/// Greatest number of updates of a run: with many wishes, each has its updates on fewer CPUs.
+/// Greatest number of updates of a run: with many requests, each has its updates on fewer CPUs.
 const UPDATES_MAX: usize = 500_000;
 /// Updates that a flush is worth for each CPU.
 const BATCH: u64 = 64;
@@ -29,7 +29,7 @@ enum Act {
     Flush { group: GroupIndex, is_forced: bool },
 }
 
-/// Replays the wishes, and adds the figures.
+/// Replays the requests, and adds the figures.
 ///
 /// # Errors
 /// The machine has no room.
@@ -94,56 +94,56 @@ pub(super) fn run<M: Timers>(
 fn acts(load: &Load, cpus: usize, seed: u64) -> Vec<Vec<(i64, Act)>> {
     let mut random = Random::new(seed);
     let copies = cpus.div_ceil(load.cpus());
-    let mut wishes: Vec<Wish> = Vec::new();
+    let mut requests: Vec<Request> = Vec::new();
     for copy in 0..copies {
         let shift_ns = match copy {
             0 => 0,
             _ => random.below(load.events_ns) as i64,
         };
-        wishes.extend(load.wishes.iter().filter_map(|wish| {
-            let cpu = copy * load.cpus() + wish.cpu as usize;
-            (cpu < cpus).then_some(Wish {
-                at_ns: (wish.at_ns + shift_ns) % load.events_ns as i64,
+        requests.extend(load.requests.iter().filter_map(|request| {
+            let cpu = copy * load.cpus() + request.cpu as usize;
+            (cpu < cpus).then_some(Request {
+                at_ns: (request.at_ns + shift_ns) % load.events_ns as i64,
                 cpu: cpu as u32,
-                ..*wish
+                ..*request
             })
         }));
     }
-    wishes.sort_by_key(|wish| (wish.at_ns, wish.cpu));
-    let touched = (UPDATES_MAX / wishes.len().max(1)).clamp(1, cpus);
+    requests.sort_by_key(|request| (request.at_ns, request.cpu));
+    let touched = (UPDATES_MAX / requests.len().max(1)).clamp(1, cpus);
     let mut acts = vec![Vec::new(); cpus];
-    // Of each group: the moment of the wish before, and the updates that it left.
+    // Of each group: the moment of the request before, and the updates that it left.
     let mut before: BTreeMap<GroupIndex, (i64, u64)> = BTreeMap::new();
-    for wish in wishes {
-        let (spread_ns, left) = match before.get(&wish.group) {
+    for request in requests {
+        let (spread_ns, left) = match before.get(&request.group) {
             Some((before_ns, left)) => {
-                let since_ns = (wish.at_ns - before_ns) as u64;
+                let since_ns = (request.at_ns - before_ns) as u64;
                 (since_ns.clamp(1, SPREAD_NS_MAX), *left)
             }
             None => (SPREAD_NS_MAX, 0),
         };
-        let pending = wish.pending.unwrap_or(match wish.is_skipped {
+        let pending = request.pending.unwrap_or(match request.is_skipped {
             true => 0,
             // Just enough: more may have been pending.
             false => (BATCH + 1) * cpus as u64,
         });
-        let leaves = if wish.is_skipped { pending } else { 0 };
-        before.insert(wish.group, (wish.at_ns, leaves));
+        let leaves = if request.is_skipped { pending } else { 0 };
+        before.insert(request.group, (request.at_ns, leaves));
         let new = pending.saturating_sub(left);
         let delta = new.div_ceil(touched as u64).min(1 << 40) as i64;
         let first = random.below(cpus as u64) as usize;
         for cpu in (0..touched).map(|it| (first + it) % cpus) {
-            let at_ns = wish.at_ns - 1 - random.below(spread_ns) as i64;
+            let at_ns = request.at_ns - 1 - random.below(spread_ns) as i64;
             if delta > 0 {
-                let group = wish.group;
+                let group = request.group;
                 acts[cpu].push((at_ns, Act::Update { group, delta }));
             }
         }
         let act = Act::Flush {
-            group: wish.group,
-            is_forced: wish.is_forced,
+            group: request.group,
+            is_forced: request.is_forced,
         };
-        acts[wish.cpu as usize].push((wish.at_ns, act));
+        acts[request.cpu as usize].push((request.at_ns, act));
     }
     for acts in &mut acts {
         acts.sort_unstable();
@@ -155,14 +155,14 @@ fn acts(load: &Load, cpus: usize, seed: u64) -> Vec<Vec<(i64, Act)>> {
 mod tests {
     use super::*;
 
-    /// Updates that a skipped wish left are still pending at the next.
+    /// Updates that a skipped request left are still pending at the next.
     #[test]
     fn pending_updates_come_once() {
         let bytes = include_bytes!("../../../recording/fixtures/synthetic-2-cpus.bursar");
         let (mut recording, _) = bursar_recording::Recording::read(&bytes[..]).expect("one");
         let start_ns = recording.header.start_ns;
-        let wishes = [(100, true), (260, false), (140, false)];
-        for (number, (pending, is_skipped)) in (0..).zip(wishes) {
+        let requests = [(100, true), (260, false), (140, false)];
+        for (number, (pending, is_skipped)) in (0..).zip(requests) {
             let start_ns = start_ns + 1_000 * number;
             recording.flushes.push(bursar_recording::Flush {
                 cgroup: 7,

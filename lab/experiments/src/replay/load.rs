@@ -40,7 +40,7 @@ pub(super) const ORDERS: usize = MAX_ORDER as usize + 1;
 const CALLS_MAX: usize = 200_000;
 /// Greatest number of bursts within a call that are looked at.
 const BURSTS_OF_CALL_MAX: usize = 2_048;
-/// Greatest number of groups that are flushed; wishes for further ones are for the root.
+/// Greatest number of groups that are flushed; requests for further ones are for the root.
 const GROUPS_MAX: usize = 1_000;
 /// Ticks of lateness above which a timer had waited for its CPU to wake up.
 const DEFERRED_TICKS: u64 = 2;
@@ -105,9 +105,9 @@ impl Move {
     }
 }
 
-/// A wish to flush.
+/// A request to flush.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Wish {
+pub(super) struct Request {
     pub(super) at_ns: i64,
     pub(super) cpu: u32,
     /// Index of its group in [`Load::groups`].
@@ -166,7 +166,7 @@ pub struct Load {
     pub(super) more_page_ns: u64,
     /// Parents of the groups that are flushed; the first is the root.
     pub(super) groups: Vec<Option<usize>>,
-    pub(super) wishes: Vec<Wish>,
+    pub(super) requests: Vec<Request>,
     pub(super) seen: Seen,
     stock: Stock,
     unknown: Vec<String>,
@@ -177,10 +177,10 @@ pub struct Load {
 pub(super) struct Seen {
     pub(super) clock: Option<Clock>,
     pub(super) upkeeps: Vec<Upkeep>,
-    /// Times and pages of bursts outside upkeep.
-    pub(super) bursts_ns: Vec<u64>,
-    /// Pages and times of bursts that were one hold for certain.
-    pub(super) holds: Vec<(u64, u64)>,
+    /// Directions and times of bursts outside upkeep.
+    pub(super) bursts_ns: Vec<(BurstKind, u64)>,
+    /// Directions, pages and times of bursts that were one hold for certain.
+    pub(super) holds: Vec<(BurstKind, u64, u64)>,
     pub(super) zone_waits: Vec<Wait>,
     pub(super) flushes: Vec<Flush>,
     pub(super) has_zone_waits: bool,
@@ -242,14 +242,14 @@ impl Load {
             page_ns: page_ns(recording),
             more_page_ns: page_ns(recording).map_or(0, |ns| ns.saturating_sub(MODEL_PAGE_NS)),
             groups: vec![None],
-            wishes: Vec::new(),
+            requests: Vec::new(),
             seen,
             stock: Stock::of(recording),
             unknown: Vec::new(),
         };
         load.add_upkeep(recording, clock);
         load.add_moves(recording);
-        load.add_wishes(recording);
+        load.add_requests(recording);
         load.unknown = unknown(recording, &load);
         Ok(load)
     }
@@ -308,12 +308,13 @@ impl Load {
     /// the updates that are pending, and a forced flush covers groups that are not recorded.
     pub fn lacks(&self, measure: &Measure) -> bool {
         let is_time = measure.part == Part::Flushes && measure.unit == Unit::Ns;
-        is_time && (self.wishes.iter()).any(|wish| wish.is_forced || wish.pending.is_none())
+        is_time
+            && (self.requests.iter()).any(|request| request.is_forced || request.pending.is_none())
     }
 
     /// Whether anything is flushed.
     pub fn has_flushes(&self) -> bool {
-        !self.wishes.is_empty()
+        !self.requests.is_empty()
     }
 
     /// Whether there are bursts outside upkeep.
@@ -409,10 +410,10 @@ impl Load {
             if is_within(calls.get(&burst.cpu), burst.start_ns) {
                 continue;
             }
-            self.seen.bursts_ns.push(burst.end_ns - burst.start_ns);
+            let time_ns = burst.end_ns - burst.start_ns;
+            self.seen.bursts_ns.push((burst.kind, time_ns));
             if matches!(burst.hold, Hold::Traced | Hold::Proven) {
-                let hold = (burst.pages, burst.end_ns - burst.start_ns);
-                self.seen.holds.push(hold);
+                self.seen.holds.push((burst.kind, burst.pages, time_ns));
             }
             self.cpus[burst.cpu as usize].moves.push(Move {
                 at_ns,
@@ -423,7 +424,7 @@ impl Load {
         }
     }
 
-    fn add_wishes(&mut self, recording: &Recording) {
+    fn add_requests(&mut self, recording: &Recording) {
         let paths = &recording.names.cgroups;
         let from_start = Relative(recording.header.start_ns);
         let wanted = self.seen.flushes.iter();
@@ -453,8 +454,8 @@ impl Load {
             places.insert(number, self.groups.len());
             self.groups.push(Some(parent));
         }
-        self.wishes = (self.seen.flushes.iter())
-            .map(|flush| Wish {
+        self.requests = (self.seen.flushes.iter())
+            .map(|flush| Request {
                 at_ns: from_start.of(flush.start_ns),
                 cpu: flush.cpu,
                 group: places.get(&flush.cgroup).copied().unwrap_or(0),

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use bursar_recording::BurstKind;
+
 use crate::measure::Unit;
 
 /// Part of the kernel.
@@ -66,20 +68,26 @@ measures! {
     Upkeep "upkeep_p50_ns" "duration, p50" Ns false;
     Upkeep "upkeep_p99_ns" "duration, p99" Ns false;
     Upkeep "upkeep_max_ns" "duration, max" Ns false;
-    Pages "bursts_per_second" "bursts a second" PerSecond true;
-    Pages "burst_p50_ns" "duration of a burst, p50" Ns false;
-    Pages "burst_p99_ns" "duration of a burst, p99" Ns false;
-    Pages "burst_max_ns" "duration of a burst, max" Ns false;
-    Pages "hold_pages_max" "pages of a hold, max" Count false;
-    Pages "hold_max_ns" "hold of the lock, max" Ns false;
+    Pages "free_bursts_per_second" "bursts of frees a second" PerSecond true;
+    Pages "free_burst_p50_ns" "burst of frees, p50" Ns false;
+    Pages "free_burst_p99_ns" "burst of frees, p99" Ns false;
+    Pages "free_burst_max_ns" "burst of frees, max" Ns false;
+    Pages "free_hold_pages_max" "pages of a hold for frees, max" Count false;
+    Pages "free_hold_max_ns" "hold for frees, max" Ns false;
+    Pages "take_bursts_per_second" "bursts of takes a second" PerSecond true;
+    Pages "take_burst_p50_ns" "burst of takes, p50" Ns false;
+    Pages "take_burst_p99_ns" "burst of takes, p99" Ns false;
+    Pages "take_burst_max_ns" "burst of takes, max" Ns false;
+    Pages "take_hold_pages_max" "pages of a hold for takes, max" Count false;
+    Pages "take_hold_max_ns" "hold for takes, max" Ns false;
     Pages "zone_waits_per_second" "waits for the lock a second" PerSecond false;
     Pages "zone_wait_p99_ns" "wait for the lock, p99 of waits" Ns false;
     Pages "zone_wait_max_ns" "wait for the lock, max" Ns false;
-    Flushes "flush_wishes_per_second" "wishes a second" PerSecond true;
-    Flushes "flush_skipped" "share of wishes skipped" Ratio false;
-    Flushes "flush_p50_ns" "time of a wish, p50" Ns false;
-    Flushes "flush_p99_ns" "time of a wish, p99" Ns false;
-    Flushes "flush_max_ns" "time of a wish, max" Ns false;
+    Flushes "flush_requests_per_second" "requests a second" PerSecond true;
+    Flushes "flush_skipped" "share of requests skipped" Ratio false;
+    Flushes "flush_p50_ns" "time of a request, p50" Ns false;
+    Flushes "flush_p99_ns" "time of a request, p99" Ns false;
+    Flushes "flush_max_ns" "time of a request, max" Ns false;
 }
 
 /// Figures by a measure's name.
@@ -204,18 +212,56 @@ pub(super) fn put_upkeep(figures: &mut Figures, calls: &[Call], cpus: usize, sec
     );
 }
 
-/// Adds the figures of bursts.
-pub(super) fn put_bursts(figures: &mut Figures, lengths_ns: &[u64], seconds: f64) {
-    let lengths: Values = lengths_ns.iter().copied().collect();
-    put(
-        figures,
-        [
-            ("bursts_per_second", Some(lengths.len() as f64 / seconds)),
-            ("burst_p50_ns", lengths.percentile(50)),
-            ("burst_p99_ns", lengths.percentile(99)),
-            ("burst_max_ns", lengths.max()),
-        ],
-    );
+/// The most pages of a hold, and the length of the longest, of each direction.
+pub(super) type LongestHolds = [(BurstKind, [Option<f64>; 2]); 2];
+
+/// Adds the figures of bursts, frees and takes apart.
+pub(super) fn put_bursts(figures: &mut Figures, bursts_ns: &[(BurstKind, u64)], seconds: f64) {
+    for (kind, names) in [
+        (
+            BurstKind::Drain,
+            [
+                "free_bursts_per_second",
+                "free_burst_p50_ns",
+                "free_burst_p99_ns",
+                "free_burst_max_ns",
+            ],
+        ),
+        (
+            BurstKind::Refill,
+            [
+                "take_bursts_per_second",
+                "take_burst_p50_ns",
+                "take_burst_p99_ns",
+                "take_burst_max_ns",
+            ],
+        ),
+    ] {
+        let of_kind = bursts_ns.iter().filter(|burst| burst.0 == kind);
+        let lengths: Values = of_kind.map(|burst| burst.1).collect();
+        let count = lengths.len();
+        let values = [
+            (count > 0).then_some(count as f64 / seconds),
+            lengths.percentile(50),
+            lengths.percentile(99),
+            lengths.max(),
+        ];
+        put(
+            figures,
+            std::array::from_fn::<_, 4, _>(|at| (names[at], values[at])),
+        );
+    }
+}
+
+/// Adds the figures of holds.
+pub(super) fn put_holds(figures: &mut Figures, longest: LongestHolds) {
+    for (kind, [pages, time_ns]) in longest {
+        let names = match kind {
+            BurstKind::Drain => ["free_hold_pages_max", "free_hold_max_ns"],
+            BurstKind::Refill => ["take_hold_pages_max", "take_hold_max_ns"],
+        };
+        put(figures, [(names[0], pages), (names[1], time_ns)]);
+    }
 }
 
 /// Adds the figures of waits for the zone's lock; a wait of 0 is none.
@@ -247,7 +293,7 @@ pub(super) fn put_flushes(
         figures,
         [
             (
-                "flush_wishes_per_second",
+                "flush_requests_per_second",
                 Some(times_ns.len() as f64 / seconds),
             ),
             ("flush_skipped", skipped),

@@ -1,9 +1,11 @@
 //! Figures of a run.
 
 use bursar_kernel::pages::HoldFigures;
+use bursar_recording::BurstKind;
+use hdrhistogram::Histogram;
 
 use super::load::Load;
-use super::measure::{Call, Figures, Values, put, put_bursts, put_upkeep, put_waits};
+use super::measure::{Call, Figures, Values, put_bursts, put_holds, put_upkeep, put_waits};
 use crate::measure::{Distribution, Unit};
 
 /// Records of a run.
@@ -11,7 +13,7 @@ use crate::measure::{Distribution, Unit};
 pub(super) struct Outcome {
     pub(super) cpus: usize,
     pub(super) calls: Vec<Call>,
-    pub(super) bursts_ns: Vec<u64>,
+    pub(super) bursts_ns: Vec<(BurstKind, u64)>,
     pub(super) holds: HoldFigures,
     /// Pages that a drain did not find.
     pub(super) missed: u64,
@@ -32,28 +34,33 @@ impl Outcome {
         let mut figures = Figures::new();
         put_upkeep(&mut figures, &self.calls, self.cpus, load.seconds());
         let seconds = load.events_ns as f64 / 1e9;
-        if !self.bursts_ns.is_empty() {
-            put_bursts(&mut figures, &self.bursts_ns, seconds);
-        }
+        put_bursts(&mut figures, &self.bursts_ns, seconds);
         if self.holds.holds > 0 {
-            let pages = Distribution::of_histogram(Unit::Count, &self.holds.pages);
-            let [held_ns, waited_ns] = [&self.holds.held_ns, &self.holds.waited_ns]
-                .map(|values| Distribution::of_histogram(Unit::Ns, values));
-            put(
-                &mut figures,
-                [
-                    ("hold_pages_max", max(&pages)),
-                    ("hold_max_ns", max(&held_ns)),
-                ],
-            );
+            let holds = &self.holds;
+            // A hold either puts pages in or takes them out.
+            let taken = without(&holds.pages, &holds.given);
+            let taken_held_ns = without(&holds.held_ns, &holds.given_held_ns);
+            let longest = [
+                (BurstKind::Drain, [&holds.given, &holds.given_held_ns]),
+                (BurstKind::Refill, [&taken, &taken_held_ns]),
+            ];
+            put_holds(&mut figures, longest.map(|(kind, of)| (kind, of.map(max))));
+            let waited_ns = Distribution::of_histogram(Unit::Ns, &holds.waited_ns);
             put_waits(&mut figures, waits(&waited_ns), seconds);
         }
         Ok(figures)
     }
 }
 
-fn max(distribution: &Distribution) -> Option<f64> {
-    (distribution.samples() > 0).then(|| distribution.summary().max as f64)
+fn max(values: &Histogram<u64>) -> Option<f64> {
+    (!values.is_empty()).then(|| values.max() as f64)
+}
+
+/// The values of `all` that are not those of `part`.
+fn without(all: &Histogram<u64>, part: &Histogram<u64>) -> Histogram<u64> {
+    let mut rest = all.clone();
+    rest.subtract(part).expect("a part of it");
+    rest
 }
 
 /// Waits that were more than none.

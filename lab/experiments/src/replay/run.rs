@@ -28,7 +28,7 @@ const AWAKE_NS: u64 = 20_000;
 #[derive(Default)]
 struct Record {
     calls: Mutex<Vec<Call>>,
-    bursts_ns: Mutex<Vec<u64>>,
+    bursts_ns: Mutex<Vec<(BurstKind, u64)>>,
     /// By CPU: the slot of the queued upkeep, and the moment at which it fires.
     queued_ns: Vec<Mutex<(u64, u64)>>,
 }
@@ -238,7 +238,8 @@ impl<M: Timers> Scene<'_, M> {
                 BurstKind::Drain => books.drain(Shard(cpu as u32), burst.blocks(), burst.order),
                 BurstKind::Refill => books.refill(burst.blocks(), burst.order),
             }
-            push(&self.record.bursts_ns, machine.now_ns() - began_ns);
+            let time_ns = machine.now_ns() - began_ns;
+            push(&self.record.bursts_ns, (burst.kind, time_ns));
         }
     }
 }

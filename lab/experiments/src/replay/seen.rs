@@ -1,10 +1,13 @@
 //! Figures as seen: of the recorded machine, in the time that is replayed.
 
+use bursar_recording::BurstKind;
 use bursar_rig::timer::tick_ns;
 
 use super::clock::{fired_at, slot_of};
 use super::load::Load;
-use super::measure::{Call, Figures, Values, put, put_bursts, put_flushes, put_upkeep, put_waits};
+use super::measure::{
+    Call, Figures, Values, put_bursts, put_flushes, put_holds, put_upkeep, put_waits,
+};
 
 /// Computes the figures as seen. A measure that the recording cannot tell is absent.
 pub fn seen(load: &Load) -> Figures {
@@ -20,18 +23,16 @@ pub fn seen(load: &Load) -> Figures {
         .collect();
     put_upkeep(&mut figures, &calls, load.cpus(), load.seconds());
     let events_seconds = load.events_ns as f64 / 1e9;
-    if !seen.bursts_ns.is_empty() {
-        put_bursts(&mut figures, &seen.bursts_ns, events_seconds);
-    }
-    let hold_pages: Values = seen.holds.iter().map(|hold| hold.0).collect();
-    let hold_times: Values = seen.holds.iter().map(|hold| hold.1).collect();
-    put(
-        &mut figures,
-        [
-            ("hold_pages_max", hold_pages.max()),
-            ("hold_max_ns", hold_times.max()),
-        ],
-    );
+    put_bursts(&mut figures, &seen.bursts_ns, events_seconds);
+    let longest = [BurstKind::Drain, BurstKind::Refill].map(|kind| {
+        let holds = || seen.holds.iter().filter(move |hold| hold.0 == kind);
+        let [pages, times]: [Values; 2] = [
+            holds().map(|hold| hold.1).collect(),
+            holds().map(|hold| hold.2).collect(),
+        ];
+        (kind, [pages.max(), times.max()])
+    });
+    put_holds(&mut figures, longest);
     if seen.has_zone_waits && seen.has_bursts {
         let waits = seen.zone_waits.iter().map(|it| it.end_ns - it.start_ns);
         put_waits(&mut figures, waits.collect(), events_seconds);

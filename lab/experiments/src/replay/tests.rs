@@ -232,11 +232,16 @@ fn batches_shorten_holds_and_whole_keeps_them() {
     let stock = replayed(&load, 72, load.stock().policies);
     let batched = what_if(&load, 72, "batched");
     assert_eq!(load.stock().policies.release.name(), "whole");
-    assert_eq!(stock["hold_pages_max"], 2_016.0);
-    // A refill takes more than a batch under one hold.
-    assert_eq!(batched["hold_pages_max"], 252.0);
-    assert!(batched["hold_max_ns"] < stock["hold_max_ns"] / 2.0);
-    assert_eq!(batched["bursts_per_second"], stock["bursts_per_second"]);
+    assert_eq!(stock["free_hold_pages_max"], 2_016.0);
+    assert_eq!(batched["free_hold_pages_max"], 63.0);
+    assert!(batched["free_hold_max_ns"] < stock["free_hold_max_ns"] / 2.0);
+    for name in ["free_bursts_per_second", "take_bursts_per_second"] {
+        assert_eq!(batched[name], stock[name], "{name}");
+    }
+    // A refill takes more than a batch under one hold, with this policy too.
+    for figures in [&stock, &batched] {
+        assert_eq!(figures["take_hold_pages_max"], 252.0);
+    }
 }
 
 #[test]
@@ -254,13 +259,17 @@ fn all_pages_of_upkeep_are_replayed() {
 }
 
 #[test]
-fn skipped_wishes_are_skipped_again() {
+fn skipped_requests_are_skipped_again() {
     let load = load(OF_72);
     let seen = seen(&load);
     let mut policies = load.stock().policies;
     policies.flush = bursar_kernel::stats::Policy::PerGroupLockless;
     let stock = replayed(&load, 72, policies);
-    counts_agree(&seen, &stock, &["flush_wishes_per_second", "flush_skipped"]);
+    counts_agree(
+        &seen,
+        &stock,
+        &["flush_requests_per_second", "flush_skipped"],
+    );
 }
 
 #[test]
@@ -268,7 +277,9 @@ fn larger_machines_have_the_load_of_each_cpu_more_often() {
     let load = load(OF_72);
     let larger = replayed(&load, 144, load.stock().policies);
     let stock = replayed(&load, 72, load.stock().policies);
-    assert!((larger["bursts_per_second"] / stock["bursts_per_second"] - 2.0).abs() < 0.01);
+    assert!(
+        (larger["free_bursts_per_second"] / stock["free_bursts_per_second"] - 2.0).abs() < 0.01
+    );
     assert!((larger["calls_per_cpu_second"] - stock["calls_per_cpu_second"]).abs() < 0.1);
     assert!(larger["zone_waits_per_second"] > stock["zone_waits_per_second"]);
 }
@@ -323,7 +334,7 @@ fn drains_find_their_pages_in_whatever_order_cpus_come() {
     {
         for cpus in [2, 4] {
             let figures = replayed(&load, cpus, policies);
-            assert!(figures["hold_pages_max"] > 0.0, "{}", policies.name);
+            assert!(figures["free_hold_pages_max"] > 0.0, "{}", policies.name);
         }
     }
 }

@@ -49,10 +49,12 @@ pub struct HoldFigures {
     pub longest_pages: u64,
     /// Number of holds that put in more than [`LONG_PAGES`].
     pub long_frees: u64,
-    /// Pages that each hold moved. Empty, as the next three, unless [`Measured::Holds`] was requested.
+    /// Pages that each hold moved. Empty, as the next four, unless [`Measured::Holds`] was requested.
     pub pages: Histogram<u64>,
     /// Pages put in by each hold that put any in.
     pub given: Histogram<u64>,
+    /// Length of each of those holds.
+    pub given_held_ns: Histogram<u64>,
     /// Length of each hold.
     pub held_ns: Histogram<u64>,
     /// Length of the wait for each hold.
@@ -72,6 +74,7 @@ pub(super) struct Holds {
 struct Place {
     pages: Histogram<u64>,
     given: Histogram<u64>,
+    given_held_ns: Histogram<u64>,
     held_ns: Histogram<u64>,
     waited_ns: Histogram<u64>,
     traffic_waited_ns: Histogram<u64>,
@@ -82,6 +85,7 @@ impl Place {
         Self {
             pages: values(),
             given: values(),
+            given_held_ns: values(),
             held_ns: values(),
             waited_ns: values(),
             traffic_waited_ns: values(),
@@ -139,6 +143,7 @@ impl Holds {
             record(&mut place.pages, held.pages);
             if held.given_pages > 0 {
                 record(&mut place.given, held.given_pages);
+                record(&mut place.given_held_ns, held.held_ns);
             }
             record(&mut place.held_ns, held.held_ns);
             record(&mut place.waited_ns, held.waited_ns);
@@ -171,6 +176,7 @@ impl Holds {
             long_frees: self.long_frees.load(Ordering::Relaxed),
             longest_pages: self.longest_pages.load(Ordering::Relaxed),
             given: values(),
+            given_held_ns: values(),
             pages: values(),
             held_ns: values(),
             waited_ns: values(),
@@ -181,6 +187,7 @@ impl Holds {
             for (sum, part) in [
                 (&mut all.pages, &place.pages),
                 (&mut all.given, &place.given),
+                (&mut all.given_held_ns, &place.given_held_ns),
                 (&mut all.held_ns, &place.held_ns),
                 (&mut all.waited_ns, &place.waited_ns),
                 (&mut all.traffic_waited_ns, &place.traffic_waited_ns),

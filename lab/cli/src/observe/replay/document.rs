@@ -39,6 +39,7 @@ pub(super) struct Document {
     /// The recorded machine, as it is simulated.
     pub(super) machine: String,
     pub(super) measures: Vec<Compared>,
+    pub(super) total: Total,
     /// Effects of changes of the kernel, from the same runs.
     pub(super) predictions: Vec<Prediction>,
     pub(super) what_if: WhatIf,
@@ -59,6 +60,13 @@ pub(super) struct OfRecording {
     damage: Option<String>,
 }
 
+/// Number of measures that agree, of those that the rule judges.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(super) struct Total {
+    pub(super) agree: usize,
+    pub(super) judged: usize,
+}
+
 /// A measure as it was seen and as the replay gives it.
 #[derive(Debug, Serialize)]
 pub(super) struct Compared {
@@ -71,6 +79,8 @@ pub(super) struct Compared {
     /// On the simulated machine, in virtual time.
     pub(super) simulated: Option<Spread>,
     pub(super) agreement: &'static str,
+    #[serde(skip)]
+    pub(super) ruling: Agreement,
 }
 
 #[derive(Debug, Serialize)]
@@ -104,8 +114,13 @@ impl Document {
         if let Some(damage) = &damage {
             cannot_tell.insert(0, format!("The file is damaged: {damage}."));
         }
+        let measures = compare(load, seen, own);
         let policies: Vec<_> = (others.iter())
-            .map(|(_, policies, figures)| OfPolicy::new(load, *policies, figures, other_stock))
+            .map(|(_, policies, figures)| {
+                OfPolicy::new(load, *policies, figures, other_stock, |measure| {
+                    predicts(measure, &measures)
+                })
+            })
             .collect();
         Self {
             schema: 1,
@@ -130,8 +145,14 @@ impl Document {
                 .map(|(_, reason)| reason.clone())
                 .collect(),
             machine: format!("sim:{}", runs.own),
-            measures: compare(load, seen, own),
-            predictions: predictions(&policies),
+            total: Total {
+                agree: (measures.iter())
+                    .filter(|row| row.ruling == Agreement::Agrees)
+                    .count(),
+                judged: measures.iter().filter(|row| row.is_judged()).count(),
+            },
+            predictions: predictions(&policies, &measures),
+            measures,
             what_if: WhatIf {
                 machine: format!("sim:{}", runs.other),
                 is_scaled: runs.other.cpus != runs.own.cpus,
@@ -191,6 +212,25 @@ impl Document {
     }
 }
 
+impl Compared {
+    fn disagrees(&self) -> bool {
+        matches!(self.ruling, Agreement::SeenBelow | Agreement::SeenAbove)
+    }
+
+    fn is_judged(&self) -> bool {
+        self.ruling == Agreement::Agrees || self.disagrees()
+    }
+}
+
+/// Whether the replay may predict a measure: it agrees, or cannot be judged and no other measure of its part disagrees.
+pub(super) fn predicts(measure: &Measure, rows: &[Compared]) -> bool {
+    let own = rows.iter().find(|row| row.of == measure);
+    match own.is_some_and(Compared::is_judged) {
+        true => own.is_some_and(|row| !row.disagrees()),
+        false => !(rows.iter()).any(|row| row.of.part == measure.part && row.disagrees()),
+    }
+}
+
 fn compare(load: &Load, seen: &Figures, replayed: &[Figures]) -> Vec<Compared> {
     let compared = MEASURES.iter().map(|measure| {
         let seen = seen.get(measure.name).copied();
@@ -206,6 +246,7 @@ fn compare(load: &Load, seen: &Figures, replayed: &[Figures]) -> Vec<Compared> {
             seen,
             simulated: Spread::of(values),
             agreement: Agreement::name(ruling),
+            ruling,
         }
     });
     compared

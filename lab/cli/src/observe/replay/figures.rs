@@ -22,6 +22,7 @@ pub(super) struct OfPolicy {
     pub(super) changes: Option<&'static str>,
     #[serde(skip)]
     pub(super) part: Option<Part>,
+    /// Figures that the replay predicts: those that do not disagree with what was seen.
     pub(super) simulated: BTreeMap<&'static str, Change>,
 }
 
@@ -52,6 +53,7 @@ impl OfPolicy {
         policies: Policies,
         figures: &[Figures],
         of_stock: &[Figures],
+        predicts: impl Fn(&Measure) -> bool,
     ) -> Self {
         let stock = load.stock().policies;
         let part = if policies.firing != stock.firing {
@@ -83,6 +85,7 @@ impl OfPolicy {
             part,
             simulated: (MEASURES.iter())
                 .filter(|measure| !load.sets(measure) && !load.lacks(measure))
+                .filter(|measure| predicts(measure))
                 .filter_map(change)
                 .collect(),
         }

@@ -3,6 +3,7 @@
 use bursar_experiments::replay::MEASURES;
 use serde::Serialize;
 
+use super::document::{Compared, predicts};
 use super::figures::{Change, OfPolicy, Spread};
 use crate::html::capitalised;
 use crate::units::in_unit;
@@ -19,6 +20,8 @@ pub(super) struct Prediction {
     /// Policy of the replay that has or lacks it.
     policy: &'static str,
     measures: Vec<Predicted>,
+    /// Measures that are not predicted, because the replay does not match what was seen.
+    not_predicted: Vec<&'static str>,
 }
 
 /// One figure under the recorded policies and with the change added or taken away. Simulated.
@@ -40,7 +43,7 @@ struct Side {
 }
 
 const UPKEEP: &[&str] = &["herd_max", "upkeep_p99_ns"];
-const PAGES: &[&str] = &["hold_max_ns", "zone_wait_p99_ns"];
+const PAGES: &[&str] = &["free_hold_max_ns", "zone_wait_p99_ns"];
 const FLUSHES: &[&str] = &["flush_p99_ns", "flush_skipped"];
 const RELEASE: &str = "release of the zone lock after each batch";
 const THRESHOLD: &str = "thresholds and flushes of each cgroup of its own";
@@ -55,8 +58,8 @@ const SIDES: [Side; 5] = [
     Side { change: THRESHOLD, merged: Some("6.8"), policy: "unified", is_added: false, measures: FLUSHES },
 ];
 
-/// The predictions that these policies give, which are the recorded ones and others.
-pub(super) fn predictions(policies: &[OfPolicy]) -> Vec<Prediction> {
+/// The predictions that these policies give, which are the recorded ones and others. `rows` say which measures were refuted.
+pub(super) fn predictions(policies: &[OfPolicy], rows: &[Compared]) -> Vec<Prediction> {
     let Some(recorded) = policies.iter().find(|of| of.part.is_none()) else {
         return Vec::new();
     };
@@ -72,12 +75,18 @@ pub(super) fn predictions(policies: &[OfPolicy]) -> Vec<Prediction> {
             })
         };
         let measures: Vec<_> = side.measures.iter().filter_map(measure).collect();
-        (!measures.is_empty()).then_some(Prediction {
+        let is_refuted = |name: &&&str| {
+            let row = rows.iter().find(|row| row.measure == **name);
+            row.is_some_and(|row| row.simulated.is_some() && !predicts(row.of, rows))
+        };
+        let not_predicted: Vec<_> = side.measures.iter().filter(is_refuted).copied().collect();
+        (!measures.is_empty() || !not_predicted.is_empty()).then_some(Prediction {
             change: side.change,
             merged: side.merged,
             is_added: side.is_added,
             policy: side.policy,
             measures,
+            not_predicted,
         })
     };
     SIDES.iter().filter_map(of).collect()
@@ -111,6 +120,17 @@ impl Prediction {
             ))
         });
         let figures: String = figures.collect();
-        format!("{added} {} ({merged}).{figures}", self.change)
+        let not_predicted = self.not_predicted.iter().filter_map(|name| {
+            let measure = MEASURES.iter().find(|it| it.name == *name)?;
+            let label = capitalised(measure.label);
+            Some(format!(
+                " {label}: no prediction, because the replay does not match what was seen."
+            ))
+        });
+        let not_predicted: String = not_predicted.collect();
+        format!(
+            "{added} {} ({merged}).{figures}{not_predicted}",
+            self.change
+        )
     }
 }

@@ -2,7 +2,7 @@
 
 use bursar_experiments::replay::{MEASURES, Part};
 
-use super::document::{Compared, Document};
+use super::document::{Compared, Document, Total};
 use super::figures::{OfPolicy, Spread};
 use crate::grid::Grid;
 use crate::markup::Markup;
@@ -26,6 +26,13 @@ pub(super) fn text(document: &Document, form: Markup) -> String {
     }
     text.push('\n');
     text.push_str(&form.heading("Does the replay match what was seen?"));
+    let Total { agree, judged } = document.total;
+    let but = match agree == judged {
+        true => "",
+        false => " The others predict nothing, and are left out of what follows.",
+    };
+    let total = format!("{agree} of {judged} measures agree.{but}");
+    text.push_str(&form.paragraph(&total));
     text.push_str(&form.paragraph(&format!(
         "{} Simulated figures are virtual time: median and range of {} draws.",
         document.criterion, document.draws
