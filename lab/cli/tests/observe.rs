@@ -5,12 +5,14 @@ mod common;
 
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
+use bursar_observe::system;
 use common::*;
 use serde_json::Value;
 
@@ -196,4 +198,76 @@ fn a_killed_run_leaves_nothing_behind() {
         assert!(tries > 0, "the instance is still there after a minute");
         thread::sleep(Duration::from_millis(10));
     }
+}
+
+/// A memory cgroup of a test's own.
+struct OwnCgroup(PathBuf);
+
+impl OwnCgroup {
+    /// `None` where this user or machine cannot have one.
+    fn new() -> Option<Self> {
+        let path = system::memory_mount()?.join(format!("bursar-test-{}", std::process::id()));
+        fs::create_dir(&path).ok()?;
+        let own = Self(path);
+        own.0.join("memory.stat").exists().then_some(own)
+    }
+}
+
+impl Drop for OwnCgroup {
+    fn drop(&mut self) {
+        // A process of it may not be reaped yet.
+        while fs::remove_dir(&self.0).is_err_and(|error| error.raw_os_error() == Some(16)) {
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+/// Flushes of a cgroup's readers before and after its tasks stop writing: the same reads, of which the kernel then skips most.
+#[test]
+fn flushes_are_seen_before_and_after_a_change() {
+    const NAME: &str = "flushes_are_seen_before_and_after_a_change";
+    let Some(instances) = live(NAME) else {
+        return;
+    };
+    let request = instances
+        .with_file_name("events")
+        .join("memcg/memcg_flush_stats");
+    let Some(own) = OwnCgroup::new().filter(|_| request.exists()) else {
+        eprintln!("{NAME}: left out, without memory cgroups or the event of requests");
+        return;
+    };
+    let directory = own.0.display();
+    let id = fs::metadata(&own.0).expect("the cgroup").ino();
+    let reads = 20;
+    // Requests for the cgroup, and those of them that flushed.
+    let run = |enter: &str, write: &str| {
+        let script = format!(
+            "{enter} for n in $(seq {reads}); do {write} cat {directory}/memory.stat; done"
+        );
+        let ended = bursar(&["observe", "-f", "json", "--", "sh", "-c", &script]);
+        succeeded(&ended);
+        let document: Value = serde_json::from_str(&stdout(&ended)).expect("JSON");
+        assert_eq!(document["command"]["code"], 0);
+        assert_eq!(document["losses"]["events_lost"], 0);
+        let flushes = &document["figures"]["flushes"];
+        assert!(flushes["seen"].as_u64() >= Some(reads), "{flushes}");
+        let readers = document["figures"]["readers"]
+            .as_array()
+            .expect("a list")
+            .iter();
+        let own = readers.filter(|it| it["cgroup"] == id);
+        own.fold((0, 0), |(requests, flushed), reader| {
+            let [all, skipped] =
+                ["requests", "skipped"].map(|it| reader[it].as_u64().expect("a count"));
+            (requests + all, flushed + all - skipped)
+        })
+    };
+    let enter = format!("echo $$ > {directory}/cgroup.procs;");
+    let write = "head -c 40000000 /dev/zero | tail -c 40000000 > /dev/null;";
+    let (before, after) = (run(&enter, write), run("", ""));
+    assert!(
+        before.0 >= reads && after.0 >= reads,
+        "{before:?} {after:?}"
+    );
+    assert!(before.1 > after.1, "{before:?} {after:?}");
 }

@@ -31,9 +31,9 @@ pub struct Analysis {
 
 impl Analysis {
     /// An analysis of nothing yet. The machine's zones say which pages share a lock.
-    pub fn new(machine: &Machine, deep: bool) -> Self {
+    pub fn new(machine: &Machine) -> Self {
         Self {
-            upkeeps: Upkeeps::new(deep),
+            upkeeps: Upkeeps::default(),
             refreshes: Refreshes::default(),
             bursts: Bursts::new(machine),
             flushes: Flushes::default(),
@@ -74,15 +74,18 @@ impl Analysis {
         self.waits.take(event);
     }
 
-    /// Fills the lists of `seen`, and what the events tell of the machine.
+    /// Fills the lists of `seen`, and what the events tell of the machine. What `seen` lacks counts as unknown, not as none.
     pub fn finish(self, seen: &mut Seen) {
+        seen.upkeep = self.upkeeps.finish();
+        if !seen.deep || seen.lacks("mm_page_pcpu_drain") {
+            seen.upkeep.iter_mut().for_each(|it| it.pages = None);
+        }
         let lists = &mut seen.losses.items_left_out;
         let mut whole = |left_out: u64| *lists += left_out;
         if let Some(hz) = self.slope.hz() {
             seen.machine.hz = Some(hz);
             seen.machine.hz_source = Some(crate::seen::HzSource::Slope);
         }
-        seen.upkeep = self.upkeeps.finish();
         let (refreshes, left_out) = self.refreshes.finish();
         whole(left_out);
         seen.refreshes = refreshes;

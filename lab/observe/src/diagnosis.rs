@@ -4,8 +4,9 @@ use serde::Serialize;
 
 pub use crate::changes::Problem;
 use crate::changes::{Change, changes};
+use crate::event::{LATENESS, PAGES, REQUESTS, RSTAT, TARGETS, WAITS, WORK};
 use crate::figures::Figures;
-use crate::seen::{BurstKind, LockKind, Seen};
+use crate::seen::{BurstKind, LockKind, Missing, Seen};
 
 /// A problem, and whether this machine has it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -83,27 +84,45 @@ fn us(ns: u64) -> String {
     }
 }
 
-fn lacks(seen: &Seen, part: &str) -> Option<String> {
-    let mut of = seen
-        .missing
-        .iter()
-        .filter(|missing| missing.removes.contains(part));
-    of.next()
-        .map(|missing| format!("Not available: {}.", missing.what))
+/// Says what is not there, of all that takes one of these parts with it. An answer must not rest on such a part.
+fn lacks(seen: &Seen, parts: &[&str]) -> Option<String> {
+    let missing = seen.missing.iter();
+    let of: Vec<_> = missing
+        .filter(|missing| parts.contains(&missing.removes.as_str()))
+        .map(Missing::sentence)
+        .collect();
+    (!of.is_empty()).then(|| of.join(" "))
+}
+
+/// The next step: of a file, the command that would have recorded the events of a problem.
+fn next(seen: &Seen, problem: Problem, why: &str, live: &str) -> String {
+    match seen.recorded_by {
+        None => live.to_owned(),
+        Some(_) if why.contains("--kallsyms") => {
+            "Read the file with `--kallsyms FILE`: a copy of /proc/kallsyms of the same boot."
+                .to_owned()
+        }
+        Some(writer) => format!("Record the events: `{}`.", writer.command(problem)),
+    }
 }
 
 fn upkeep_herd(seen: &Seen, figures: &Figures) -> Verdict {
     let say = |answer, why: String, advice: &str| verdict(Problem::UpkeepHerd, answer, why, advice);
-    let cannot = |why: String, advice| say(Answer::CannotTell, why, advice);
+    let cannot = |why: String, live| {
+        let advice = next(seen, Problem::UpkeepHerd, &why, live);
+        say(Answer::CannotTell, why, &advice)
+    };
     if seen.machine.cpus < 2 {
-        return cannot(
+        return say(
+            Answer::CannotTell,
             "This machine has one CPU.".to_owned(),
             "Observe a machine with many CPUs.",
         );
     }
-    let (Some(herd), Some(upkeep)) = (&figures.herd, &figures.upkeep) else {
-        let why = lacks(seen, "upkeep").or_else(|| lacks(seen, "vmstat_update"));
-        let why = why
+    // Idle CPUs expire late, so without slots the ticks alone show no absence.
+    let herd = figures.herd.filter(|herd| herd.slots_per_s > 0.0);
+    let (Some(herd), Some(upkeep)) = (herd, &figures.upkeep) else {
+        let why = lacks(seen, &[WORK, TARGETS, LATENESS])
             .unwrap_or_else(|| "No call of vmstat_update followed a timer in this run.".to_owned());
         return cannot(
             why,
@@ -154,16 +173,24 @@ fn upkeep_herd(seen: &Seen, figures: &Figures) -> Verdict {
 
 fn zone_lock(seen: &Seen, figures: &Figures) -> Verdict {
     let say = |answer, why: String, advice: &str| verdict(Problem::ZoneLock, answer, why, advice);
-    let cannot = |why: String, advice| say(Answer::CannotTell, why, advice);
+    let cannot = |why: String, live| {
+        let advice = next(seen, Problem::ZoneLock, &why, live);
+        say(Answer::CannotTell, why, &advice)
+    };
+    let unknown = lacks(seen, &[PAGES, WAITS]);
     if !seen.deep {
         return cannot(
-            "The light mode does not trace pages and locks.".to_owned(),
+            unknown.unwrap_or_else(|| "The light mode does not trace pages and locks.".to_owned()),
             "Run `bursar observe --deep` under the load that hurts. It slows page frees while it runs.",
         );
     }
-    if figures.bursts.is_empty() {
-        let why = lacks(seen, "pages")
-            .unwrap_or_else(|| "No pages moved under a zone lock in this run.".to_owned());
+    let zone = figures
+        .waits
+        .iter()
+        .find(|wait| wait.lock == LockKind::Zone);
+    if figures.bursts.is_empty() && zone.is_none() {
+        let why =
+            unknown.unwrap_or_else(|| "No pages moved under a zone lock in this run.".to_owned());
         return cannot(why, "Observe under the load that hurts.");
     }
     let largest = figures
@@ -182,7 +209,8 @@ fn zone_lock(seen: &Seen, figures: &Figures) -> Verdict {
             drains.pages.p99,
             us(drains.duration_ns.p99)
         ),
-        None => format!("The largest burst has {largest} pages. "),
+        None if largest > 0 => format!("The largest burst has {largest} pages. "),
+        None => String::new(),
     };
     why.push_str(match seen.releases_each_batch() {
         Some(true) => "This kernel releases the lock within large bursts. ",
@@ -190,10 +218,6 @@ fn zone_lock(seen: &Seen, figures: &Figures) -> Verdict {
              after each batch. ",
         None => "No burst shows whether the lock is released after each batch. ",
     });
-    let zone = figures
-        .waits
-        .iter()
-        .find(|wait| wait.lock == LockKind::Zone);
     match zone {
         Some(zone) => {
             why.push_str(&format!(
@@ -218,22 +242,20 @@ fn zone_lock(seen: &Seen, figures: &Figures) -> Verdict {
             }
             say(Answer::Absent, why, "None.")
         }
-        None if figures.waits.is_empty() && seen.machine.virtualized != Some(false) => {
-            why.push_str(
-                "No wait for any spin lock was seen. The kernel of a guest without paravirtual spin locks does not report waits.",
-            );
-            cannot(
-                why,
-                "Observe on the host, or compare the burst durations above with the latency that hurts.",
-            )
-        }
         None => {
-            if let Some(lacks) = lacks(seen, "waits for the zone lock") {
+            if let Some(lacks) = lacks(seen, &[WAITS]) {
                 why.push_str(&lacks);
                 return cannot(
                     why,
                     "Observe with a kernel that has lock:contention_begin (5.19 and later).",
                 );
+            }
+            if figures.waits.is_empty() && seen.machine.virtualized != Some(false) {
+                why.push_str(
+                    "No wait for any spin lock was seen. The kernel of a guest without paravirtual spin locks does not report waits.",
+                );
+                let advice = "Observe on the host, or compare the burst durations above with the latency that hurts.";
+                return say(Answer::CannotTell, why, advice);
             }
             why.push_str("No wait for a zone lock was seen. (A single waiter may go unseen: the kernel reports queues.)");
             say(Answer::Absent, why, "None.")
@@ -243,12 +265,17 @@ fn zone_lock(seen: &Seen, figures: &Figures) -> Verdict {
 
 fn memcg_flush(seen: &Seen, figures: &Figures) -> Verdict {
     let say = |answer, why: String, advice: &str| verdict(Problem::MemcgFlush, answer, why, advice);
-    let has_lock = lacks(seen, "lock of cgroup statistics");
+    let cannot = |why: String, live| {
+        let advice = next(seen, Problem::MemcgFlush, &why, live);
+        say(Answer::CannotTell, why, &advice)
+    };
     let Some(flushes) = &figures.flushes else {
-        let why = has_lock
-            .unwrap_or_else(|| "Nobody asked for statistics of a cgroup in this run.".to_owned());
-        let advice = "Observe while monitoring reads memory.stat, for 10 s at least.";
-        return say(Answer::CannotTell, why, advice);
+        let why = lacks(seen, &[REQUESTS, RSTAT])
+            .unwrap_or_else(|| "No task asked for statistics of a cgroup in this run.".to_owned());
+        return cannot(
+            why,
+            "Observe while monitoring reads memory.stat, for 10 s at least.",
+        );
     };
     let mut why = format!(
         "{} requests for and flushes of statistics of cgroups. ",
@@ -287,11 +314,10 @@ fn memcg_flush(seen: &Seen, figures: &Figures) -> Verdict {
                 return say(Answer::Present, why, advice);
             }
         }
-        None => match has_lock {
+        None => match lacks(seen, &[RSTAT]) {
             Some(lacks) => {
                 why.push_str(&lacks);
-                return say(
-                    Answer::CannotTell,
+                return cannot(
                     why,
                     "Observe with kernel 6.10 or later, which reports waits.",
                 );
@@ -359,6 +385,12 @@ mod tests {
         };
         assert_eq!(answers(&with(4, 0))[0], Answer::Present);
         assert_eq!(answers(&with(4, 8))[0], Answer::Absent);
+        let mut no_slots = with(4, 8);
+        no_slots
+            .upkeep
+            .iter_mut()
+            .for_each(|it| it.slot_jiffy = None);
+        assert_eq!(answers(&no_slots)[0], Answer::CannotTell);
         // Three CPUs are no herd.
         assert_eq!(answers(&with(3, 0))[0], Answer::Absent);
     }
@@ -418,9 +450,40 @@ mod tests {
         assert_eq!(answers(&unseen)[2], Answer::Absent);
         unseen.missing = vec![Missing {
             what: "event cgroup:cgroup_rstat_locked".to_owned(),
-            removes: "waits for and holds of the lock of cgroup statistics".to_owned(),
+            removes: RSTAT.to_owned(),
         }];
         assert_eq!(answers(&unseen)[2], Answer::CannotTell);
+    }
+
+    /// A live run that saw no wait, on a kernel whose events could not all be enabled.
+    #[test]
+    fn what_could_not_be_enabled_is_not_absent() {
+        let mut all = with_wait(1_000);
+        all.waits.clear();
+        all.flushes = vec![Flush::default()];
+        assert_eq!(answers(&all)[1..], [Answer::Absent; 2]);
+        for virtualized in [Some(false), Some(true), None] {
+            for (part, of) in [(WAITS, 1), (RSTAT, 2)] {
+                let mut seen = all.clone();
+                seen.machine.virtualized = virtualized;
+                seen.missing = vec![Missing {
+                    what: "event a:b (permission denied)".to_owned(),
+                    removes: part.to_owned(),
+                }];
+                let verdict = &diagnose(&seen, &Figures::of(&seen))[of];
+                assert_eq!(verdict.answer, Answer::CannotTell, "{part}");
+                let said = "No event a:b (permission denied).";
+                assert!(verdict.why.ends_with(said), "{}", verdict.why);
+            }
+        }
+        // Nor did nobody ask if requests could not be seen.
+        let mut none = seen();
+        none.missing = vec![Missing {
+            what: "event memcg:memcg_flush_stats".to_owned(),
+            removes: REQUESTS.to_owned(),
+        }];
+        let why = &diagnose(&none, &Figures::of(&none))[2].why;
+        assert_eq!(why, "No event memcg:memcg_flush_stats.");
     }
 
     #[test]

@@ -39,8 +39,12 @@ pub enum Kind {
     },
     /// The lock of statistics is taken.
     RstatContended { id: u64, cpu: i32 },
-    /// The lock of statistics was got.
-    RstatLocked { id: u64, cpu: i32 },
+    /// The lock of statistics was got, after a wait if it was contended.
+    RstatLocked {
+        id: u64,
+        cpu: i32,
+        contended: Option<bool>,
+    },
     /// The lock of statistics is about to be released.
     RstatUnlock { id: u64, cpu: i32 },
     /// Statistics of a memory cgroup are wanted.
@@ -92,13 +96,23 @@ pub struct Wanted {
     make: fn(&[Option<u64>]) -> Option<Kind>,
 }
 
-const WORK: &str = "durations of vmstat_update";
+/// Columns that are lost without calls of `vmstat_update`.
+pub const WORK: &str = "durations of vmstat_update";
+/// Columns that are lost without timers that are set.
+pub const TARGETS: &str = "targets and wheel slots of upkeep";
+/// Columns that are lost without timers that expire.
+pub const LATENESS: &str = "lateness of upkeep";
+/// Columns that are lost without requests for statistics.
+pub const REQUESTS: &str = "requests for memcg statistics, skips and pending updates";
 /// Columns that are lost without probes.
 pub const REFRESH: &str =
     "durations of refresh_cpu_vm_stats() itself, which vmstat_update includes";
-const RSTAT: &str = "waits for and holds of the lock of cgroup statistics";
-const PAGES: &str = "pages per burst";
-const WAITS: &str = "waits for the zone lock";
+/// Columns that are lost without the lock of statistics.
+pub const RSTAT: &str = "waits for and holds of the lock of cgroup statistics";
+/// Columns that are lost without pages.
+pub const PAGES: &str = "pages per burst";
+/// Columns that are lost without waits for spin locks, or without what names their lock.
+pub const WAITS: &str = "waits for the zone lock";
 
 /// Defines lists of events: system, name, needed fields, optional fields, what is lost without it, and its making.
 macro_rules! wanted {
@@ -125,19 +139,20 @@ wanted! {
 
     /// Timers of delayed work: set and expired.
     TIMER_EVENTS: 2 = {
-        "timer" "timer_start", ["timer" "expires"] ["bucket_expiry" "now"] "targets and wheel slots of upkeep",
+        "timer" "timer_start", ["timer" "expires"] ["bucket_expiry" "now"] TARGETS,
             |it| Kind::TimerStart { timer: it[0]?, expires: it[1]?, bucket_expiry: it[2], now: it[3] };
-        "timer" "timer_expire_entry", ["timer" "now"] ["baseclk"] "lateness of upkeep",
+        "timer" "timer_expire_entry", ["timer" "now"] ["baseclk"] LATENESS,
             |it| Kind::TimerExpire { timer: it[0]?, now: it[1]?, baseclk: it[2] };
     }
 
     /// Statistics of cgroups: requests, and the lock.
     FLUSH_EVENTS: 4 = {
         "memcg" "memcg_flush_stats", ["id" "stats_updates" "force" "needs_flush"] []
-            "requests for memcg statistics, skips and pending updates",
+            REQUESTS,
             |it| Kind::MemcgFlush { id: it[0]?, stats_updates: it[1]? as i64, force: it[2]? != 0, needs_flush: it[3]? != 0 };
         "cgroup" "cgroup_rstat_lock_contended", ["id" "cpu"] [] RSTAT, |it| Kind::RstatContended { id: it[0]?, cpu: it[1]? as i32 };
-        "cgroup" "cgroup_rstat_locked", ["id" "cpu"] [] RSTAT, |it| Kind::RstatLocked { id: it[0]?, cpu: it[1]? as i32 };
+        "cgroup" "cgroup_rstat_locked", ["id" "cpu"] ["contended"] RSTAT,
+            |it| Kind::RstatLocked { id: it[0]?, cpu: it[1]? as i32, contended: it[2].map(|it| it != 0) };
         "cgroup" "cgroup_rstat_unlock", ["id" "cpu"] [] RSTAT, |it| Kind::RstatUnlock { id: it[0]?, cpu: it[1]? as i32 };
     }
 
@@ -191,6 +206,8 @@ struct Stack {
     functions: Vec<(u64, u64)>,
 }
 
+/// A field that may be missing without a loss, because an event of its own tells the same.
+const SPARE: &str = "contended";
 /// At most this many fields has a wanted event.
 const FIELDS: usize = 4;
 /// Frames of a stack that are looked at: the event, one or two that wait, and the function that takes the lock.
@@ -210,7 +227,7 @@ impl Decoder {
             .collect();
         let missing: Vec<_> = names
             .zip(&fields)
-            .filter(|(_, field)| field.is_none())
+            .filter(|(name, field)| field.is_none() && **name != SPARE)
             .map(|(name, _)| *name)
             .collect();
         if let Some(name) = missing.iter().find(|name| wanted.needed.contains(name)) {

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
+use crate::event::RSTAT;
 use crate::seen::{Burst, BurstKind, Flush, Hold, LockKind, RefreshCaller, Seen, Upkeep};
 
 /// Summary of numbers.
@@ -221,12 +222,12 @@ pub struct Reader {
     pub requests: u64,
     /// Requests a second, of all these tasks.
     pub requests_per_s: f64,
-    /// Requests that the kernel skipped.
-    pub skipped: u64,
+    /// Requests that the kernel skipped. `None`: they are not shown.
+    pub skipped: Option<u64>,
     /// Ages of the values that skipped requests got, as in [`FlushFigures::skipped_age_ns`].
     pub skipped_age_ns: Option<Distribution>,
-    /// Longest wait for the lock.
-    pub wait_ns_max: u64,
+    /// Longest wait for the lock. `None`: waits are not shown.
+    pub wait_ns_max: Option<u64>,
 }
 
 impl Figures {
@@ -476,18 +477,21 @@ fn readers(seen: &Seen, ages: &[Option<u64>]) -> Vec<Reader> {
                         .map(|it| it.path.clone()),
                     requests: 0,
                     requests_per_s: 0.0,
-                    skipped: 0,
+                    skipped: None,
                     skipped_age_ns: None,
-                    wait_ns_max: 0,
+                    wait_ns_max: (!seen.loses(RSTAT)).then_some(0),
                 };
                 (reader, BTreeSet::new(), Vec::new())
             });
         pids.insert(flush.pid);
         reader.tasks = pids.len();
         reader.requests += 1;
-        reader.skipped += u64::from(flush.skipped == Some(true));
+        if let Some(is_skipped) = flush.skipped {
+            *reader.skipped.get_or_insert(0) += u64::from(is_skipped);
+        }
         reader_ages.extend(*age_ns);
-        reader.wait_ns_max = reader.wait_ns_max.max(flush.wait_ns);
+        let wait_ns_max = reader.wait_ns_max;
+        reader.wait_ns_max = wait_ns_max.map(|most| most.max(flush.wait_ns));
     }
     let finish = |(reader, _, ages): (Reader, BTreeSet<i32>, Vec<u64>)| Reader {
         requests_per_s: reader.requests as f64 / seconds.max(f64::MIN_POSITIVE),
@@ -645,7 +649,7 @@ mod tests {
             .iter()
             .map(|it| (it.tasks, it.requests, it.skipped))
             .collect();
-        assert_eq!(readers, [(2, 3, 1)]);
+        assert_eq!(readers, [(2, 3, Some(1))]);
         let flushes = figures.flushes.expect("flushes");
         assert_eq!(
             (flushes.seen, flushes.skipped, flushes.forced),

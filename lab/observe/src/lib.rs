@@ -9,6 +9,7 @@
 //! | [`analysis`] | from events to upkeep, bursts, waits and flushes |
 //! | [`session`] | one observation from begin to end |
 //! | [`foreign`] | files of `trace-cmd` and `perf`, with the same events |
+//! | [`writer`] | programs that write files, and the command of each for an answer |
 //! | [`seen`] | its result |
 //! | [`figures`], [`diagnosis`] | summaries and verdicts |
 //! | [`changes`] | merged changes of the kernel, and whether this one has them |
@@ -31,3 +32,4 @@ pub mod session;
 pub mod symbols;
 pub mod system;
 pub mod tracefs;
+pub mod writer;

@@ -5,6 +5,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::writer::Writer;
+
 /// The lock is released where the gap is so many times that elsewhere.
 const RELEASE_GAP: u64 = 2;
 
@@ -13,6 +15,9 @@ const RELEASE_GAP: u64 = 2;
 pub struct Seen {
     /// The observed machine.
     pub machine: Machine,
+    /// Program that wrote the file that this was read from. `None`: a live run.
+    #[serde(default)]
+    pub recorded_by: Option<Writer>,
     /// Whether page events were traced too, which makes upkeep take longer.
     pub deep: bool,
     /// First moment.
@@ -38,7 +43,7 @@ pub struct Seen {
     pub cgroups: Vec<Cgroup>,
     /// Losses: events and items that the figures do not include.
     pub losses: Losses,
-    /// Events or fields that were wanted and are not there.
+    /// Events or fields that were wanted and are not there. In a file, an event without a record is not there.
     pub missing: Vec<Missing>,
 }
 
@@ -291,13 +296,31 @@ pub struct Losses {
 /// An event or a field that is not there, and what it takes with it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Missing {
-    /// The event, the field or the kernel feature.
+    /// The event, the field or the kernel feature, as it reads after "No".
     pub what: String,
     /// Columns that cannot be shown.
     pub removes: String,
 }
 
+impl Missing {
+    /// The fact, as a sentence.
+    pub fn sentence(&self) -> String {
+        format!("No {}.", self.what)
+    }
+}
+
 impl Seen {
+    /// Whether an event, or a field of it, is not there.
+    pub fn lacks(&self, event: &str) -> bool {
+        let mut missing = self.missing.iter();
+        missing.any(|missing| missing.what.contains(event))
+    }
+
+    /// Whether anything is not there that takes this part with it.
+    pub fn loses(&self, part: &str) -> bool {
+        self.missing.iter().any(|missing| missing.removes == part)
+    }
+
     /// Whether the kernel gives up the zone lock within bursts that are larger than a batch, by its behaviour.
     ///
     /// A gap at each batch says that it does. Its absence says nothing: a lock that nobody waits for is released and taken again

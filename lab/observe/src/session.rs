@@ -90,7 +90,7 @@ impl Session {
         let machine = system::machine();
         let buffer_kb = mode.buffer_kb(machine.cpus);
         let instance = Instance::create(&tracefs, buffer_kb)?;
-        let analysis = Analysis::new(&machine, mode == Mode::Deep);
+        let analysis = Analysis::new(&machine);
         let mut session = Self {
             instance,
             decoder: Decoder::default(),

@@ -98,7 +98,7 @@ fn analysed(events: &[Event], deep: bool) -> Seen {
         }],
         ..Machine::default()
     };
-    let mut analysis = Analysis::new(&machine, deep);
+    let mut analysis = Analysis::new(&machine);
     events.iter().for_each(|event| analysis.take(event));
     let mut seen = Seen {
         machine,

@@ -9,9 +9,9 @@ use std::fs;
 use std::io::Cursor;
 use std::path::Path;
 
-use bursar_observe::diagnosis::{Answer, diagnose};
+use bursar_observe::diagnosis::{Answer, Problem, diagnose};
 use bursar_observe::figures::Figures;
-use bursar_observe::foreign::{self, ForeignError, Writer};
+use bursar_observe::foreign::{self, ForeignError};
 use bursar_observe::seen::{HzSource, LockKind, Seen};
 use bursar_observe::symbols::Symbols;
 
@@ -27,13 +27,13 @@ fn symbols() -> Symbols {
     Symbols::parse(&String::from_utf8(fixture("6.18.kallsyms")).expect("text"))
 }
 
-fn read(bytes: &[u8]) -> Result<(Writer, Seen), ForeignError> {
+fn read(bytes: &[u8]) -> Result<Seen, ForeignError> {
     foreign::read(Cursor::new(bytes), None)
 }
 
 fn seen(name: &str, symbols: Option<Symbols>) -> Seen {
     let read = foreign::read(Cursor::new(fixture(name)), symbols);
-    read.expect(name).1
+    read.expect(name)
 }
 
 /// Error of a file whose bytes were changed.
@@ -133,11 +133,11 @@ fn without_addresses_of_functions_nothing_is_guessed() {
     while let Some(at) = unfiltered.windows(name.len()).position(|it| it == name) {
         unfiltered[at..at + name.len()].fill(b'x');
     }
-    let (_, seen) = read(&unfiltered).expect("a file");
+    let seen = read(&unfiltered).expect("a file");
     assert_eq!(seen.upkeep.len(), 0);
     assert!(lacks(&seen, "workqueue_execute_start"));
     assert_eq!(seen.machine.hz, Some(250));
-    let (_, seen) = foreign::read(Cursor::new(unfiltered), Some(symbols())).expect("a file");
+    let seen = foreign::read(Cursor::new(unfiltered), Some(symbols())).expect("a file");
     assert_eq!(seen.upkeep.len(), 24);
 }
 
@@ -177,6 +177,45 @@ fn files_that_cannot_be_read_say_why_and_what_to_do() {
         &refused(perf, |it| patch(it, 72, &[0; 32])),
         ["no formats", "let `perf record` end"],
     );
+    says(
+        &refused(perf, |it| patch(it, 0, b"PERFFILE")),
+        ["perf.data of version 1", "`sudo perf record -a "],
+    );
+    // Samples by time: all events are of software.
+    let profile = |it: &mut Vec<u8>| {
+        let number = |at: usize| u64::from_le_bytes(it[at..at + 8].try_into().expect("a place"));
+        let (bytes, at, length) = (number(16), number(24), number(32));
+        for event in (at..at + length).step_by(bytes as usize) {
+            patch(it, event as usize, &[1, 0, 0, 0]);
+        }
+    };
+    says(
+        &refused(perf, profile),
+        ["it is a profile", "-e lock:contention_begin/call-graph=fp"],
+    );
+    for (name, magic) in [
+        ("gzip", &b"\x1f\x8b\x08\0"[..]),
+        ("xz", b"\xfd7zXZ\0"),
+        ("zstd", b"\x28\xb5\x2f\xfd"),
+    ] {
+        let packed = [magic, &[0; 100]].concat();
+        let said = read(&packed).expect_err(name).to_string();
+        let command = format!("`{name} -d FILE`");
+        says(&said, ["packed by", &command]);
+    }
+    for text in [
+        "perf 25292 [000]   521.812443: sched:sched_switch: prev_comm=perf\n",
+        "cpus=2\n   cat-94 [001]   81.123456: memcg_flush_stats:    id=7 force=0\n",
+    ] {
+        let said = read(text.as_bytes()).expect_err("text").to_string();
+        says(
+            &said,
+            [
+                "the text of a recording",
+                "`bursar observe --read perf.data`",
+            ],
+        );
+    }
     let records = |bytes: &[u8]| {
         let place = bytes[40..48].try_into().expect("a place");
         u64::from_le_bytes(place) as usize
@@ -200,6 +239,115 @@ fn files_that_cannot_be_read_say_why_and_what_to_do() {
     }
 }
 
+/// Moves events to numbers that no record has, as in a file with the formats of all events, of which few were recorded.
+fn unrecorded(file: &[u8], events: &[&str]) -> Vec<u8> {
+    let mut bytes = file.to_vec();
+    for event in events {
+        let before = format!("name: {event}\nID: ").into_bytes();
+        let at = bytes.windows(before.len()).position(|it| it == before);
+        let digits = &mut bytes[at.expect("the event") + before.len()..];
+        let digits = digits.iter_mut().take_while(|it| it.is_ascii_digit());
+        digits.for_each(|digit| *digit = b'9');
+    }
+    bytes
+}
+
+/// Events that each answer needs.
+const NEEDED: [&[&str]; 3] = [
+    &[
+        "workqueue_execute_start",
+        "workqueue_execute_end",
+        "timer_start",
+        "timer_expire_entry",
+    ],
+    &["contention_begin", "contention_end"],
+    &["cgroup_rstat_locked"],
+];
+
+#[test]
+fn no_answer_is_absent_without_records_of_its_events() {
+    const FLUSHES: [&str; 3] = [
+        "memcg_flush_stats",
+        "cgroup_rstat_lock_contended",
+        "cgroup_rstat_unlock",
+    ];
+    const PAGES: [&str; 2] = ["mm_page_pcpu_drain", "mm_page_alloc_zone_locked"];
+    let light: Vec<_> = [NEEDED[0], NEEDED[2], &FLUSHES].concat();
+    let deep: Vec<_> = [NEEDED[1], &PAGES].concat();
+    let files = LIGHT.map(|name| (name, &light)).into_iter();
+    let mut absent = [0; 3];
+    for (name, events) in files.chain(DEEP.map(|name| (name, &deep))) {
+        let file = fixture(name);
+        for subset in 0..1_u32 << events.len() {
+            let (kept, gone): (Vec<_>, Vec<_>) =
+                (0..events.len()).partition(|event| subset >> event & 1 == 1);
+            let [kept, gone]: [Vec<&str>; 2] =
+                [kept, gone].map(|it| it.iter().map(|at| events[*at]).collect());
+            let bytes = unrecorded(&file, &gone);
+            let mut seen = foreign::read(Cursor::new(bytes), Some(symbols())).expect(name);
+            // Nothing else excuses a missing wait.
+            seen.machine.virtualized = Some(false);
+            let verdicts = diagnose(&seen, &Figures::of(&seen));
+            for ((verdict, needed), absent) in verdicts.iter().zip(NEEDED).zip(&mut absent) {
+                if verdict.answer == Answer::Absent {
+                    *absent += 1;
+                    let has_all = needed.iter().all(|event| kept.contains(event));
+                    assert!(has_all, "{name} with {kept:?}: {verdict:?}");
+                }
+            }
+        }
+    }
+    assert!(absent.iter().all(|count| *count > 0), "{absent:?}");
+}
+
+/// A file of few events names the others, and the command that would have recorded them. Its mode is that of its records.
+#[test]
+fn a_file_of_few_events_names_what_it_lacks_and_how_to_record_it() {
+    let [work, _, flush] = NEEDED;
+    let gone = [work, flush, &["cgroup_rstat_lock_contended"]].concat();
+    let deep = ["mm_page_alloc_zone_locked"];
+    for (file, gone, has_drains, by) in [
+        (LIGHT[0], &gone[..], false, "sudo trace-cmd record "),
+        (LIGHT[1], &gone, false, "sudo perf record "),
+        (
+            DEEP[0],
+            &[NEEDED[1], &deep].concat(),
+            true,
+            "sudo trace-cmd record ",
+        ),
+        (
+            DEEP[1],
+            &[NEEDED[1], &deep].concat(),
+            true,
+            "sudo perf record ",
+        ),
+    ] {
+        let seen = read(&unrecorded(&fixture(file), gone)).expect(file);
+        assert_eq!(
+            (seen.deep, !seen.bursts.is_empty()),
+            (has_drains, has_drains)
+        );
+        for verdict in diagnose(&seen, &Figures::of(&seen)) {
+            let event = match verdict.problem {
+                Problem::UpkeepHerd => "workqueue:workqueue_execute_start",
+                Problem::ZoneLock => "lock:contention_begin",
+                Problem::MemcgFlush => "cgroup:cgroup_rstat_locked",
+            };
+            assert_eq!(verdict.answer, Answer::CannotTell, "{file}: {verdict:?}");
+            let why = verdict.why.split("No record of ").nth(1).expect(file);
+            assert!(
+                why.contains(event) && why.contains(" in the file."),
+                "{verdict:?}"
+            );
+            assert!(verdict.advice.contains(by), "{verdict:?}");
+            assert!(
+                verdict.advice.contains(&format!(" -e {event}")),
+                "{verdict:?}"
+            );
+        }
+    }
+}
+
 /// Version 7 ends with a section that nothing needs.
 #[test]
 fn a_file_that_is_cut_off_is_an_error_that_says_where() {
@@ -207,7 +355,7 @@ fn a_file_that_is_cut_off_is_an_error_that_says_where() {
         let whole = fixture(name);
         for length in (16..whole.len()).step_by(331) {
             match read(&whole[..length]) {
-                Ok((_, seen)) => assert!(seen == self::seen(name, None), "{name}: {length}"),
+                Ok(seen) => assert!(seen == self::seen(name, None), "{name}: {length}"),
                 Err(error) => {
                     let said = error.to_string();
                     let part = format!("cut off at byte {length}");
@@ -259,7 +407,7 @@ fn hostile_files_do_no_more_than_fail() {
                 }
             }
             match foreign::read(Cursor::new(&bytes), Some(symbols())) {
-                Ok((_, seen)) => {
+                Ok(seen) => {
                     diagnose(&seen, &Figures::of(&seen));
                     whole += 1;
                 }

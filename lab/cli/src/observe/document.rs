@@ -4,6 +4,7 @@ use bursar_observe::diagnosis::{Verdict, diagnose};
 use bursar_observe::figures::Figures;
 use bursar_observe::probe::Probed;
 use bursar_observe::seen::{Losses, Machine, Missing, Release, Seen};
+use bursar_observe::writer::Writer;
 use serde::Serialize;
 
 use super::command::Ended;
@@ -12,7 +13,7 @@ use super::command::Ended;
 pub struct Document {
     schema: u32,
     /// Program that wrote the file that was read.
-    pub recorded_by: Option<&'static str>,
+    pub recorded_by: Option<Writer>,
     /// Defect of the file that was read.
     pub damage: Option<String>,
     pub mode: &'static str,
@@ -37,7 +38,7 @@ impl Document {
         let figures = Figures::of(seen);
         Self {
             schema: 1,
-            recorded_by: None,
+            recorded_by: seen.recorded_by,
             damage: None,
             mode: if seen.deep { "deep" } else { "light" },
             machine: seen.machine.clone(),

@@ -8,9 +8,10 @@ use std::process::ExitCode;
 use bursar_observe::event::{
     FLUSH_EVENTS, PAGE_EVENTS, TIMER_EVENTS, WAIT_EVENTS, WORK_EVENTS, Wanted,
 };
-use bursar_observe::foreign::{self, ForeignError, Writer};
+use bursar_observe::foreign::{self, ForeignError};
 use bursar_observe::seen::{self, Cgroup, Losses, Machine, Missing, Seen, Task};
 use bursar_observe::symbols::Symbols;
+use bursar_observe::writer::Writer;
 use bursar_recording::{
     BurstKind, Event, Header, Hold, LockKind, MAGIC, Names, Recording, Upkeep, Wait,
 };
@@ -30,7 +31,6 @@ const BATCH: u64 = 63;
 
 /// A file that was read.
 struct Contents {
-    recorded_by: &'static str,
     damage: Option<String>,
     seen: Seen,
     /// The file, if it is a recording.
@@ -51,7 +51,6 @@ pub fn read(path: &Path, observe: &Observe, global: &Global) -> Result<ExitCode,
     let output = Output::open(global)?;
     let symbols = observe.kallsyms.as_deref().map(symbols).transpose()?;
     let Contents {
-        recorded_by,
         damage,
         mut seen,
         recording,
@@ -73,7 +72,6 @@ pub fn read(path: &Path, observe: &Observe, global: &Global) -> Result<ExitCode,
         }
     }
     let mut document = Document::new(&seen, None, None, false);
-    document.recorded_by = Some(recorded_by);
     document.damage = damage;
     write(&document, PEOPLE, format, output)?;
     Ok(ExitCode::SUCCESS)
@@ -100,13 +98,12 @@ fn contents(path: &Path, symbols: Option<Symbols>) -> Result<Contents, Failure> 
         let (mut recording, damage) = replay::read(path)?;
         recording.sort();
         return Ok(Contents {
-            recorded_by: "bursar",
             damage: damage.map(|it| it.to_string()),
             seen: seen(&recording),
             recording: Some(recording),
         });
     }
-    let (writer, seen) = foreign::read(BufReader::new(open()?), symbols).map_err(|error| {
+    let seen = foreign::read(BufReader::new(open()?), symbols).map_err(|error| {
         match error {
             ForeignError::Io(error) => unreadable(path, &error),
             ForeignError::UnknownKind => Failure::usage(format!(
@@ -118,10 +115,6 @@ fn contents(path: &Path, symbols: Option<Symbols>) -> Result<Contents, Failure> 
         }
     })?;
     Ok(Contents {
-        recorded_by: match writer {
-            Writer::TraceCmd => "trace-cmd",
-            Writer::Perf => "perf",
-        },
         damage: None,
         seen,
         recording: None,
@@ -142,6 +135,7 @@ fn seen(recording: &Recording) -> Seen {
         .filter(|it| it.pages > batch(it.zone));
     let (tasks, cgroups) = names(&recording.names);
     Seen {
+        recorded_by: Some(Writer::Bursar),
         machine: machine(header),
         deep: is_deep(header),
         start_ns: header.start_ns,

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::BufWriter;
 use std::path::Path;
 
+use bursar_observe::event::{LATENESS, REQUESTS, RSTAT, TARGETS, WAITS, WORK};
 use bursar_observe::seen::{self, Seen};
 use bursar_recording::{
     Burst, BurstKind, Cause, End, Event, Events, Flush, Header, Hold, LockKind, Names, Recording,
@@ -99,25 +100,19 @@ fn header(seen: &Seen) -> Header {
     }
 }
 
-/// Kinds of events that were there. Deep mode has pages and waits, and a kind that `seen` names as missing is not there.
+/// Kinds of events that were there. Deep mode has pages and waits, and a kind that `seen` names as missing is not there. Waits
+/// whose locks nothing names are none.
 fn events(seen: &Seen) -> Events {
-    let lacks = |what: &str| {
-        seen.missing
-            .iter()
-            .any(|missing| missing.what.contains(what))
-    };
+    let has_page = |event| seen.deep && !seen.lacks(event);
     let kinds = [
-        (Event::UpkeepWork, !lacks("workqueue_execute")),
-        (Event::TimerTargets, !lacks("timer_start")),
-        (Event::TimerSlots, !lacks("timer_expire_entry")),
-        (Event::Drains, seen.deep && !lacks("mm_page_pcpu_drain")),
-        (
-            Event::Refills,
-            seen.deep && !lacks("mm_page_alloc_zone_locked"),
-        ),
-        (Event::LockWaits, seen.deep && !lacks("contention")),
-        (Event::FlushLocks, !lacks("cgroup_rstat")),
-        (Event::FlushDecisions, !lacks("memcg_flush_stats")),
+        (Event::UpkeepWork, !seen.loses(WORK)),
+        (Event::TimerTargets, !seen.loses(TARGETS)),
+        (Event::TimerSlots, !seen.loses(LATENESS)),
+        (Event::Drains, has_page("mm_page_pcpu_drain")),
+        (Event::Refills, has_page("mm_page_alloc_zone_locked")),
+        (Event::LockWaits, seen.deep && !seen.loses(WAITS)),
+        (Event::FlushLocks, !seen.loses(RSTAT)),
+        (Event::FlushDecisions, !seen.loses(REQUESTS)),
     ];
     let there: Vec<Event> = kinds
         .into_iter()

@@ -4,6 +4,7 @@ use std::fmt::{Display, Write};
 
 use bursar_experiments::measure::{Octave, Unit as MeasureUnit};
 use bursar_observe::diagnosis::{Answer, Problem};
+use bursar_observe::event::WAITS;
 use bursar_observe::figures::{Distribution, Herd};
 use bursar_observe::seen::{BurstKind, HzSource, LockKind};
 use serde::Serialize;
@@ -176,8 +177,8 @@ fn title(document: &Document) -> String {
         (Some(hz), _) => format!("HZ={hz}"),
         (None, _) => "HZ unknown".to_owned(),
     };
-    let recorded =
-        (document.recorded_by).map_or_else(String::new, |it| format!(", recorded by {it}"));
+    let recorded = (document.recorded_by)
+        .map_or_else(String::new, |it| format!(", recorded by {}", it.name()));
     let guest = match machine.virtualized {
         Some(true) => ", a guest",
         _ => "",
@@ -262,10 +263,10 @@ fn tables(document: &Document, form: Markup) -> String {
                     .unwrap_or_else(|| "(had ended)".to_owned()),
                 thousands(reader.tasks as u64),
                 quantity(reader.requests_per_s),
-                thousands(reader.skipped),
+                reader.skipped.map_or_else(|| "-".to_owned(), thousands),
                 age(|it| it.p50),
                 age(|it| it.max),
-                nanoseconds(reader.wait_ns_max as f64),
+                (reader.wait_ns_max).map_or_else(|| "-".to_owned(), |it| nanoseconds(it as f64)),
                 reader
                     .path
                     .clone()
@@ -378,7 +379,8 @@ fn notes(document: &Document) -> Vec<String> {
             ));
         }
     }
-    if document.mode == "deep" {
+    let has_waits = !document.missing.iter().any(|it| it.removes == WAITS);
+    if document.mode == "deep" && has_waits {
         let waits = document
             .figures
             .waits
@@ -423,8 +425,9 @@ fn notes(document: &Document) -> Vec<String> {
     }
     for missing in &document.missing {
         notes.push(format!(
-            "Not available: {}. Missing here: {}.",
-            missing.what, missing.removes
+            "{} Missing here: {}.",
+            missing.sentence(),
+            missing.removes
         ));
     }
     notes

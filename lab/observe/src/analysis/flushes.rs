@@ -46,7 +46,7 @@ impl Flushes {
                 open.flush.pending = Some(stats_updates);
             }
             Kind::RstatContended { id, cpu } => self.of(event, id, cpu).waiting_since = Some(now),
-            Kind::RstatLocked { id, cpu } => {
+            Kind::RstatLocked { id, cpu, .. } => {
                 let open = self.of(event, id, cpu);
                 if let Some(since) = open.waiting_since.take() {
                     open.flush.wait_ns += now.saturating_sub(since);
@@ -172,7 +172,11 @@ mod tests {
     }
 
     fn locked(cpu: i32) -> Kind {
-        Kind::RstatLocked { id: 9, cpu }
+        Kind::RstatLocked {
+            id: 9,
+            cpu,
+            contended: None,
+        }
     }
 
     fn unlock(cpu: i32) -> Kind {

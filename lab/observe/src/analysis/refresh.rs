@@ -80,7 +80,7 @@ mod tests {
             (41, 0, Lost),
             (42, 0, RefreshEnd),
         ];
-        let mut analysis = Analysis::new(&Machine::default(), false);
+        let mut analysis = Analysis::new(&Machine::default());
         for (time_ns, pid, kind) in events {
             analysis.take(&Event {
                 time_ns,

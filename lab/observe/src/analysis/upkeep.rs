@@ -28,9 +28,8 @@ struct Expired {
 }
 
 /// Calls of all CPUs.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Upkeeps {
-    deep: bool,
     timers: BTreeMap<u64, Timer>,
     distance: Option<u64>,
     /// The call that runs on a CPU, with its work and task.
@@ -39,16 +38,6 @@ pub struct Upkeeps {
 }
 
 impl Upkeeps {
-    pub fn new(deep: bool) -> Self {
-        Self {
-            deep,
-            timers: BTreeMap::new(),
-            distance: None,
-            running: BTreeMap::new(),
-            done: Vec::new(),
-        }
-    }
-
     pub fn take(&mut self, event: &Event) {
         match event.kind {
             Kind::TimerStart {
@@ -86,7 +75,7 @@ impl Upkeeps {
                 let mut upkeep = Upkeep {
                     cpu: event.cpu,
                     start_ns: event.time_ns,
-                    pages: self.deep.then_some(0),
+                    pages: Some(0),
                     ..Upkeep::default()
                 };
                 // A timer that is set and has not expired did not lead to this call: the shepherd queued it.
@@ -198,7 +187,7 @@ mod tests {
     }
 
     fn calls(kinds: &[(u64, i32, Kind)]) -> Vec<Upkeep> {
-        let mut upkeeps = Upkeeps::new(true);
+        let mut upkeeps = Upkeeps::default();
         for &(time, pid, kind) in kinds {
             if matches!(kind, Kind::PcpuDrain { .. }) {
                 upkeeps.drained(3, pid, 1);
@@ -241,7 +230,7 @@ mod tests {
     #[test]
     fn a_loss_drops_the_call_that_runs() {
         let work = 0x1000;
-        let mut upkeeps = Upkeeps::new(false);
+        let mut upkeeps = Upkeeps::default();
         upkeeps.take(&event(1, 7, Kind::WorkStart { work }));
         upkeeps.lost(3);
         upkeeps.take(&event(2, 7, Kind::WorkEnd { work }));

@@ -25,12 +25,12 @@ pub enum ForeignError {
         /// A command that makes a file that can be read.
         remedy: &'static str,
     },
-    /// It was recorded in a way that leaves out what is needed.
+    /// It was recorded in a way that leaves out what is needed, or is not what was recorded itself.
     Recorded {
         /// The fault.
         fault: &'static str,
-        /// The remedy.
-        remedy: &'static str,
+        /// The remedy, with a command.
+        remedy: String,
     },
     /// Its clock does not count nanoseconds.
     Clock {

@@ -1,16 +1,20 @@
 //! From the records of a file to [`Seen`], with the filters that a live session has in the kernel.
+//!
+//! A file may have the formats of all events of the kernel, whatever was recorded. So an event counts as there only if it has
+//! a record.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::trace_dat::Texts;
 use crate::analysis::Analysis;
 use crate::event::{
-    Decoder, Event, FLUSH_EVENTS, HOLD_EVENTS, Kind, PAGE_EVENTS, TIMER_EVENTS, WAIT_EVENTS,
-    WORK_EVENTS, Wanted,
+    Decoder, Event, FLUSH_EVENTS, HOLD_EVENTS, Kind, PAGE_EVENTS, TIMER_EVENTS, WAIT_EVENTS, WAITS,
+    WORK, WORK_EVENTS, Wanted,
 };
 use crate::format::{EventFormat, Field};
 use crate::seen::{Cgroup, Losses, Machine, Missing, Seen, Task};
 use crate::symbols::Symbols;
+use crate::writer::Writer;
 
 /// Greatest time that is believed: 73 years.
 const TIME_NS_MAX: u64 = 1 << 61;
@@ -23,6 +27,7 @@ const CONTEXTS: u64 = -4_095_i64 as u64;
 
 /// Facts that a file has about its recording.
 pub(super) struct Facts<'a> {
+    pub(super) writer: Writer,
     pub(super) machine: Machine,
     pub(super) texts: &'a Texts,
     pub(super) symbols: Symbols,
@@ -35,7 +40,8 @@ pub(super) struct Facts<'a> {
 struct Rule {
     id: u16,
     field: Field,
-    value: u64,
+    /// `None`: none fits, because the address is not known.
+    value: Option<u64>,
 }
 
 /// The way of records to the analysis.
@@ -43,6 +49,14 @@ struct Rule {
 pub(super) struct Intake {
     decoder: Decoder,
     rules: Vec<Rule>,
+    /// The events that are wanted, with their numbers where the file has their formats.
+    wanted: Vec<(&'static Wanted, Option<u16>)>,
+    /// Numbers of the events that have a record.
+    recorded: BTreeSet<u16>,
+    /// Whether `vmstat_update` cannot be told from other work.
+    is_work_unknown: bool,
+    /// Whether a record says that the lock of statistics was waited for, or does not say that it was not.
+    may_have_waited: bool,
     /// Address ranges of functions that take a zone's lock.
     zone_lockers: Vec<(u64, u64)>,
     /// CPUs whose last record began a wait for a spin lock, so that a stack behind it is the waiter's.
@@ -57,63 +71,59 @@ pub(super) struct Intake {
 impl Intake {
     pub(super) fn new(facts: Facts<'_>) -> Self {
         let Facts {
+            writer,
             machine,
             texts,
             symbols,
             command,
         } = facts;
-        let is_recorded = |wanted: &Wanted| format(texts, wanted.system, wanted.name).is_some();
-        let deep = (PAGE_EVENTS.iter().chain(&WAIT_EVENTS).chain(&HOLD_EVENTS)).any(is_recorded);
+        // A filter by name needs no address.
+        let is_filtered = command.contains("vmstat_update");
+        let update = symbols.vmstat_update;
         let mut intake = Self {
             decoder: Decoder::default(),
             rules: Vec::new(),
+            wanted: Vec::new(),
+            recorded: BTreeSet::new(),
+            is_work_unknown: !is_filtered && update.is_none(),
+            may_have_waited: false,
             zone_lockers: symbols.zone_lockers,
             waiting: BTreeSet::new(),
             has_stacks: false,
-            analysis: Analysis::new(&machine, deep),
+            analysis: Analysis::new(&machine),
             seen: Seen {
+                recorded_by: Some(writer),
                 machine,
-                deep,
                 start_ns: u64::MAX,
                 ..Seen::default()
             },
             now_ns: 0,
         };
         intake.miss("vm.stat_interval", "its value; 1 s is assumed");
-        // A filter by name needs no address.
-        let is_filtered = command.contains("vmstat_update");
-        let update = symbols.vmstat_update.filter(|_| !is_filtered);
-        match update.is_some() || is_filtered {
-            true => intake.learn(texts, &WORK_EVENTS, Some("function").zip(update)),
-            false => intake.miss(
-                "addresses of functions for workqueue_execute_start (`--kallsyms` gives them)",
-                WORK_EVENTS[0].removes,
-            ),
-        }
+        let of_update = (!is_filtered).then_some(("function", update));
+        intake.learn(texts, &WORK_EVENTS, of_update);
         let timer = symbols.delayed_work_timer_fn;
-        intake.learn(texts, &TIMER_EVENTS, Some("function").zip(timer));
+        let of_timer = timer.map(|address| ("function", Some(address)));
+        intake.learn(texts, &TIMER_EVENTS, of_timer);
         intake.learn(texts, &FLUSH_EVENTS, None);
-        if deep {
-            intake.miss("the machine's zones", "whether a burst was one hold");
-            intake.learn(texts, &PAGE_EVENTS, None);
-            intake.learn(texts, &HOLD_EVENTS, None);
-            let [begin, end] = &WAIT_EVENTS;
-            intake.learn(texts, std::slice::from_ref(begin), Some(("flags", SPIN)));
-            intake.learn(texts, std::slice::from_ref(end), None);
-            if let Some(stack) = format(texts, "ftrace", "kernel_stack") {
-                let functions = intake.zone_lockers.clone();
-                intake.decoder.learn_stack(&stack, functions);
-            }
+        intake.learn(texts, &PAGE_EVENTS, None);
+        intake.learn(texts, &HOLD_EVENTS, None);
+        let [begin, end] = &WAIT_EVENTS;
+        let spin = Some(("flags", Some(SPIN)));
+        intake.learn(texts, std::slice::from_ref(begin), spin);
+        intake.learn(texts, std::slice::from_ref(end), None);
+        if let Some(stack) = format(texts, "ftrace", "kernel_stack") {
+            let functions = intake.zone_lockers.clone();
+            intake.decoder.learn_stack(&stack, functions);
         }
         intake
     }
 
     /// Learns events. They count only if a field, where they have it, has this value.
-    fn learn(&mut self, texts: &Texts, all: &[Wanted], only: Option<(&str, u64)>) {
+    fn learn(&mut self, texts: &Texts, all: &'static [Wanted], only: Option<(&str, Option<u64>)>) {
         for wanted in all {
-            let name = format!("{}:{}", wanted.system, wanted.name);
             let Some(format) = format(texts, wanted.system, wanted.name) else {
-                self.miss(&format!("event {name} in the file"), wanted.removes);
+                self.wanted.push((wanted, None));
                 continue;
             };
             let fields = match self.decoder.learn(wanted, &format) {
@@ -121,6 +131,7 @@ impl Intake {
                 Err(field) => vec![field],
             };
             for field in fields {
+                let name = format!("{}:{}", wanted.system, wanted.name);
                 self.miss(&format!("field {field} of {name}"), wanted.removes);
             }
             let rule = only.and_then(|(field, value)| {
@@ -131,6 +142,59 @@ impl Intake {
                 })
             });
             self.rules.extend(rule);
+            self.wanted.push((wanted, Some(format.id)));
+        }
+    }
+
+    fn is_recorded(&self, name: &str) -> bool {
+        let mut named = self.wanted.iter().filter(|(wanted, _)| wanted.name == name);
+        named.any(|(_, id)| id.is_some_and(|id| self.recorded.contains(&id)))
+    }
+
+    /// Names the events without a record, together those with which the same is lost.
+    fn miss_unrecorded(&mut self) {
+        let mut lost: Vec<(&str, Vec<String>)> = Vec::new();
+        for (wanted, _) in &self.wanted {
+            // Each lock of statistics says whether it was waited for.
+            let is_known = wanted.name == "cgroup_rstat_lock_contended"
+                && self.is_recorded("cgroup_rstat_locked")
+                && !self.may_have_waited;
+            if is_known || self.is_recorded(wanted.name) {
+                continue;
+            }
+            let name = format!("{}:{}", wanted.system, wanted.name);
+            match lost.last_mut() {
+                Some((removes, names)) if *removes == wanted.removes => names.push(name),
+                _ => lost.push((wanted.removes, vec![name])),
+            }
+        }
+        for (removes, names) in lost {
+            self.miss(
+                &format!("record of {} in the file", names.join(", ")),
+                removes,
+            );
+        }
+        if self.is_work_unknown && self.is_recorded("workqueue_execute_start") {
+            let what =
+                "addresses of functions for workqueue_execute_start (`--kallsyms` gives them)";
+            self.miss(what, WORK);
+        }
+        if self.is_recorded("contention_begin") {
+            match (self.has_stacks, self.zone_lockers.is_empty()) {
+                (false, _) => self.miss("stacks of waiters", WAITS),
+                (true, true) => {
+                    let what =
+                        "addresses of functions for stacks of waiters (`--kallsyms` gives them)";
+                    self.miss(what, WAITS);
+                }
+                (true, false) => {}
+            }
+        }
+        let deep = || PAGE_EVENTS.iter().chain(&WAIT_EVENTS).chain(&HOLD_EVENTS);
+        self.seen.deep = deep().any(|wanted| self.is_recorded(wanted.name));
+        if self.seen.deep {
+            let what = "description of the machine's zones";
+            self.miss(what, "whether a burst was one hold");
         }
     }
 
@@ -153,7 +217,10 @@ impl Intake {
         self.seen.end_ns = self.seen.end_ns.max(time_ns);
         let event = self.decoder.decode(time_ns, cpu, record)?;
         let id = u16::from_ne_bytes(record.get(..2)?.try_into().ok()?);
-        let fits = |rule: &Rule| rule.id != id || rule.field.number(record) == Some(rule.value);
+        self.recorded.insert(id);
+        let is_value =
+            |rule: &Rule| rule.value.is_some() && rule.value == rule.field.number(record);
+        let fits = |rule: &Rule| rule.id != id || is_value(rule);
         if !self.rules.iter().all(fits) {
             return None;
         }
@@ -163,6 +230,7 @@ impl Intake {
             }
             Kind::Stack { .. } if !was_waiting => return None,
             Kind::Stack { .. } => self.has_stacks = true,
+            Kind::RstatLocked { contended, .. } => self.may_have_waited |= contended != Some(false),
             _ => {}
         }
         Some(event)
@@ -199,13 +267,7 @@ impl Intake {
         names: &BTreeMap<i32, String>,
         cgroups: &BTreeMap<u64, String>,
     ) -> Seen {
-        if self.seen.deep && (self.zone_lockers.is_empty() || !self.has_stacks) {
-            let what = match self.zone_lockers.is_empty() {
-                true => "addresses of functions for stacks of waiters (`--kallsyms` gives them)",
-                false => "stacks of waiters",
-            };
-            self.miss(what, WAIT_EVENTS[0].removes);
-        }
+        self.miss_unrecorded();
         let mut seen = self.seen;
         seen.losses = losses;
         seen.start_ns = seen.start_ns.min(seen.end_ns);
@@ -244,6 +306,7 @@ mod tests {
     #[test]
     fn the_analysis_sees_no_time_that_goes_back_or_is_absurd() {
         let mut intake = Intake::new(Facts {
+            writer: Writer::Perf,
             machine: Machine::default(),
             texts: &Texts::default(),
             symbols: Symbols::default(),

@@ -11,6 +11,7 @@
 
 mod error;
 mod intake;
+mod other;
 mod perf_data;
 mod source;
 mod trace_dat;
@@ -31,15 +32,10 @@ use crate::merge::take_page;
 use crate::page::PageLayout;
 use crate::seen::{Losses, Machine, Seen};
 use crate::symbols::Symbols;
+use crate::writer::Writer;
 
-/// Program that wrote a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Writer {
-    /// `trace-cmd record`.
-    TraceCmd,
-    /// `perf record`.
-    Perf,
-}
+/// Length of a file's beginning by which its kind is known.
+const BEGIN_BYTES: u64 = 4_096;
 
 /// Clocks that count nanoseconds.
 const CLOCKS: [&str; 7] = ["local", "global", "perf", "mono", "mono_raw", "boot", "tai"];
@@ -48,25 +44,23 @@ const CLOCKS: [&str; 7] = ["local", "global", "perf", "mono", "mono_raw", "boot"
 ///
 /// # Errors
 /// [`ForeignError`] says why the file cannot be read.
-pub fn read(
-    file: impl Read + Seek,
-    symbols: Option<Symbols>,
-) -> Result<(Writer, Seen), ForeignError> {
+pub fn read(file: impl Read + Seek, symbols: Option<Symbols>) -> Result<Seen, ForeignError> {
     let mut source = Source::new(file)?;
-    let magic: [u8; 10] = source.bytes().map_err(|error| match error {
-        ForeignError::CutOff { .. } => ForeignError::UnknownKind,
-        error => error,
-    })?;
-    if magic == *trace_dat::MAGIC {
-        return Ok((Writer::TraceCmd, read_trace_dat(source, symbols)?));
+    let begin = source.begin(BEGIN_BYTES)?;
+    let Some(magic) = begin.first_chunk::<10>() else {
+        return Err(other::error(&begin));
+    };
+    source.seek(magic.len() as u64)?;
+    if magic == trace_dat::MAGIC {
+        return read_trace_dat(source, symbols);
     }
     if magic.starts_with(perf_data::MAGIC) {
-        return Ok((Writer::Perf, read_perf_data(source, symbols)?));
+        return read_perf_data(source, symbols);
     }
     if magic.starts_with(perf_data::MAGIC_OF_OTHERS) {
         return Err(ForeignError::OtherByteOrder);
     }
-    Err(ForeignError::UnknownKind)
+    Err(other::error(&begin))
 }
 
 /// A buffer of a CPU, of which one page was decoded.
@@ -95,6 +89,7 @@ fn read_trace_dat<F: Read + Seek>(
     let release = dat.uname.as_deref().and_then(|it| it.split(' ').nth(2));
     let highest = dat.pages.iter().map(|it| u64::from(it.cpu) + 1).max();
     let mut intake = Intake::new(Facts {
+        writer: Writer::TraceCmd,
         machine: machine(release, dat.cpus.max(highest.unwrap_or(0))),
         symbols: symbols.unwrap_or_else(|| Symbols::parse(&dat.texts.kallsyms)),
         texts: &dat.texts,
@@ -147,6 +142,7 @@ fn read_perf_data<F: Read + Seek>(
 ) -> Result<Seen, ForeignError> {
     let mut perf = PerfData::open(source)?;
     let mut intake = Intake::new(Facts {
+        writer: Writer::Perf,
         machine: machine(perf.release.as_deref(), perf.cpus),
         symbols: symbols.unwrap_or_else(|| Symbols::parse(&perf.texts.kallsyms)),
         texts: &perf.texts,

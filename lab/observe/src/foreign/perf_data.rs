@@ -10,12 +10,16 @@ use super::ForeignError;
 use super::intake::Intake;
 use super::source::{ITEMS_MAX, Source, shown};
 use super::trace_dat::Texts;
+use crate::changes::Problem;
 use crate::event::Kind;
 use crate::merge::{self, Merge};
 use crate::seen::Losses;
+use crate::writer::Writer;
 
 /// First bytes of the file.
 pub(super) const MAGIC: &[u8] = b"PERFILE2";
+/// First bytes of a file of version 1.
+pub(super) const MAGIC_OF_1: &[u8] = b"PERFFILE";
 /// First bytes of a file with the other order of bytes.
 pub(super) const MAGIC_OF_OTHERS: &[u8] = b"2ELIFREP";
 
@@ -107,7 +111,7 @@ impl<F: Read + Seek> PerfData<F> {
         if source.u64()? < HEADER_BYTES {
             return Err(ForeignError::Recorded {
                 fault: "it was written to a pipe",
-                remedy: "record into a file: `perf record -o FILE`",
+                remedy: "record into a file: `perf record -o FILE`".to_owned(),
             });
         }
         let event_bytes = source.u64()?;
@@ -129,10 +133,20 @@ impl<F: Read + Seek> PerfData<F> {
         };
         perf.read_events(events, event_bytes)?;
         perf.read_features(end, features)?;
+        if !perf.events.is_empty() && perf.events.iter().all(|it| it.kind != TRACE_POINT) {
+            return Err(ForeignError::Recorded {
+                fault: "it is a profile: it has samples by time or by count, and no event of the kernel",
+                remedy: format!(
+                    "record the events: `{}`",
+                    Writer::Perf.command(Problem::ZoneLock)
+                ),
+            });
+        }
         if perf.texts.header_page.is_empty() {
             return Err(ForeignError::Recorded {
                 fault: "it has no formats of trace points",
-                remedy: "record trace points, and let `perf record` end by itself or by Ctrl-C",
+                remedy: "record trace points, and let `perf record` end by itself or by Ctrl-C"
+                    .to_owned(),
             });
         }
         perf.check_events()?;
@@ -203,7 +217,10 @@ impl<F: Read + Seek> PerfData<F> {
     fn check_events(&self) -> Result<(), ForeignError> {
         let trace_points = || self.events.iter().filter(|it| it.kind == TRACE_POINT);
         let all = |parts| trace_points().all(|it| it.parts & parts == parts);
-        let refused = |fault, remedy| Err(ForeignError::Recorded { fault, remedy });
+        let refused = |fault, remedy: &str| {
+            let remedy = remedy.to_owned();
+            Err(ForeignError::Recorded { fault, remedy })
+        };
         if !all(part::TIME | part::CPU | part::RAW) {
             return refused(
                 "its samples lack a time, a CPU or the raw record",

@@ -35,6 +35,14 @@ impl<F: Read + Seek> Source<F> {
         })
     }
 
+    /// The first bytes of the file, at most so many. The place in the file is behind them.
+    pub(super) fn begin(&mut self, bytes_max: u64) -> Result<Vec<u8>, ForeignError> {
+        let mut begin = vec![0; self.bytes.min(bytes_max) as usize];
+        self.seek(0)?;
+        self.fill(&mut begin)?;
+        Ok(begin)
+    }
+
     /// The place in the file.
     pub(super) fn at(&self) -> u64 {
         self.at

@@ -95,7 +95,8 @@ impl<F: Read + Seek> TraceDat<F> {
         if dat.pages.is_empty() {
             return Err(ForeignError::Recorded {
                 fault: "it has no events",
-                remedy: "let `trace-cmd record` end by itself, and record while something happens",
+                remedy: "let `trace-cmd record` end by itself, and record while something happens"
+                    .to_owned(),
             });
         }
         dat.check_places()?;
@@ -131,7 +132,7 @@ impl<F: Read + Seek> TraceDat<F> {
             b"latency  \0" => {
                 return Err(ForeignError::Recorded {
                     fault: "it has text in place of binary pages",
-                    remedy: "record without a tracer of latencies",
+                    remedy: "record without a tracer of latencies".to_owned(),
                 });
             }
             _ => return Err(self.source.damaged("neither pages nor text follow")),

@@ -334,7 +334,7 @@ fn seen_of(records: [&[Record]; 2]) -> Seen {
     let pages = records.map(page);
     let kallsyms = "1000 t rmqueue_bulk\n1100 t next\n";
     let file = finish_6(bytes, kallsyms, [&pages[0], &pages[1]]);
-    let (_, seen) = foreign::read(Cursor::new(file), None).expect("a file");
+    let seen = foreign::read(Cursor::new(file), None).expect("a file");
     assert_eq!(seen.losses.bytes_undecoded, 0);
     seen
 }
@@ -381,4 +381,12 @@ fn events_of_all_cpus_are_taken_in_the_order_of_time() {
         .map(|it| (it.wait_ns, it.held_ns, it.cpu))
         .collect();
     assert_eq!(flushes, [(12, 15, 1)]);
+}
+
+/// A lock whose event does not say whether it was waited for shows no absence of waits.
+#[test]
+fn a_lock_without_a_record_of_waits_may_have_been_waited_for() {
+    let seen = seen_of([&[Record(20, LOCKED, 5, 0), Record(35, UNLOCK, 5, 0)], &[]]);
+    assert!(seen.lacks("cgroup_rstat_lock_contended"));
+    assert!(!seen.lacks("cgroup_rstat_locked") && seen.lacks("memcg_flush_stats"));
 }
