@@ -142,8 +142,30 @@ impl Tree {
         }
     }
 
+    /// Returns the bytes that reclaimers may be asked for when `scope` runs short, at most.
+    fn freeable(&self, scope: usize) -> u64 {
+        let has_any = |at: &usize| !self.nodes[at].reclaimers.is_empty();
+        if has_any(&scope) {
+            return u64::MAX;
+        }
+        let above_min = |at: usize| {
+            let protected = self.protection(scope, at, |limits| limits.min);
+            self.usage(at).saturating_sub(protected)
+        };
+        self.below(scope)
+            .into_iter()
+            .filter(has_any)
+            .map(above_min)
+            .sum()
+    }
+
     /// Returns whether bytes fit, after reclaim, or the group that refuses them. Charges nothing.
     pub fn make_room(&mut self, at: usize, bytes: u64) -> Result<(), usize> {
+        let mut way = self.way(at).into_iter();
+        if let Some(limited) = way.find(|at| self.nodes[at].limits.max < bytes) {
+            self.count(limited, |counts| counts.max += 1);
+            return Err(limited);
+        }
         let mut tries = TRIES;
         loop {
             let Some(limiting) = self.limiting(at, None, bytes) else {
@@ -152,7 +174,7 @@ impl Tree {
             self.count(limiting, |counts| counts.max += 1);
             let over = self.usage(limiting) + bytes - self.nodes[&limiting].limits.max;
             let mut round = Round::default();
-            if tries > 0 {
+            if tries > 0 && self.freeable(limiting) >= over {
                 round = self.round(limiting, over, Reason::Max);
             }
             if !round.asked {

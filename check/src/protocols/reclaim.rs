@@ -144,6 +144,9 @@ impl<M: Machine> Caches<M> {
     /// Charges, and checks what happened before a refusal.
     fn charge(&self, group: GroupIndex, bytes: u64) -> Option<Holding<M>> {
         let task = self.machine.task();
+        // The limit is never raised: what is larger than it now never fits.
+        let is_larger = || bytes > self.charging.books.groups[LIMITED].limits().max;
+        let never_fits = is_larger();
         {
             let mut notes = locked(&self.notes);
             let began = notes.steps;
@@ -165,7 +168,8 @@ impl<M: Machine> Caches<M> {
             let Asking {
                 rounds, freed_last, ..
             } = asking;
-            assert!(rounds > 0, "refused, and nobody was asked");
+            assert!(rounds > 0 || is_larger(), "refused, and nobody was asked");
+            assert!(rounds == 0 || !never_fits, "asked for what never fits");
             assert!(
                 freed_last == 0 || rounds >= ROUNDS_MAX,
                 "refused after {rounds} rounds, of which the last freed {freed_last} bytes"

@@ -23,7 +23,8 @@ impl<M: Machine> Group<M> {
     ///
     /// Usually this takes no lock, and costs the same at any depth. Near a limit it may wait until the stock of other CPUs is taken
     /// back, by this task or by others. It fails only if the memory is not there and reclaimers ([`Group::add_reclaimer`]) do not
-    /// free it. A charge of 0 bytes always succeeds, unless the group was removed.
+    /// free it. A charge that is larger than a `max` on its way is refused at once, and calls nothing. A charge of 0 bytes always
+    /// succeeds, unless the group was removed.
     ///
     /// If a `high` is exceeded, here or above, the charge asks reclaimers, succeeds, and leaves a debt for
     /// [`Group::take_debt`]. It sleeps only in a memory built with [`crate::HighPolicy::Throttle`], where it blocks the thread
@@ -65,8 +66,8 @@ impl<M: Machine> Group<M> {
     /// Charges `bytes` whatever the limits say, for memory that is in use already. Code that can do without the memory calls
     /// [`Group::try_charge`] before it allocates.
     ///
-    /// This first tries to stay within the limits. So it may wait for stock, asks reclaimers, and does the same as
-    /// [`Group::try_charge`] above a `high`. If that fails, a limit is overshot. The stock below that limit is taken back
+    /// This first tries to stay within the limits, if the bytes can fit there. So it may wait for stock, asks reclaimers, and does the
+    /// same as [`Group::try_charge`] above a `high`. If that fails, a limit is overshot. The stock below that limit is taken back
     /// before this returns. Charges that may be refused then fail until the usage is back within the limit.
     ///
     /// A removed group is charged as well. A request beyond 2^56 bytes, or one that would bring the tree beyond 2^62, is cut to
@@ -101,7 +102,7 @@ impl<M: Machine> Group<M> {
     /// dropped, or polled again when it is woken; otherwise it blocks the charges behind it.
     ///
     /// # Errors
-    /// [`ChargeError`] if waiting cannot help: the charge is larger than the limit in its way, or the group was removed or closed.
+    /// [`ChargeError`] if waiting cannot help: the charge is larger than a limit on its way, or the group was removed or closed.
     #[must_use = "a future does nothing unless it is polled"]
     pub fn charge_async(&self, bytes: u64) -> ChargeAsync<M> {
         ChargeAsync::new(self.clone(), bytes)

@@ -72,6 +72,9 @@ typedef struct bursar_error bursar_error;
 
 /* The number of errno.h, positive; 0 for NULL. */
 int bursar_error_number(const bursar_error *error);
+/* 1 if the request is larger than the limit that refused it: it fits only after the limit is raised, so do not wait, and free nothing for it.
+ * Such a request has called no reclaimer. 0 for all other errors and NULL. */
+int bursar_error_never_fits(const bursar_error *error);
 /* A text in UTF-8 that lives as long as the error; NULL for NULL. A refused charge names the limit, and shows the tree around it, in several
  * lines. */
 const char *bursar_error_text(const bursar_error *error);

@@ -77,6 +77,19 @@ impl Failure {
     }
 }
 
+impl Failure {
+    /// Whether the request is larger than the limit that refused it.
+    fn never_fits(&self) -> bool {
+        match self {
+            Self::Charge(ChargeError::LimitReached(reached))
+            | Self::Pages(AllocPagesError::Refused(ChargeError::LimitReached(reached))) => {
+                reached.never_fits()
+            }
+            _ => false,
+        }
+    }
+}
+
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -116,6 +129,7 @@ from!(ChargeError => Charge, NowaitError => Nowait, CreateError => Create, Memor
 #[derive(Debug)]
 pub struct Error {
     errno: c_int,
+    never_fits: bool,
     text: CString,
 }
 
@@ -150,13 +164,19 @@ fn text_of(panic: &(dyn Any + Send)) -> String {
 #[cold]
 #[inline(never)]
 unsafe fn fail(error: *mut *mut Error, failure: Failure) -> i64 {
-    let errno = failure.errno();
+    let (errno, never_fits) = (failure.errno(), failure.never_fits());
     if !error.is_null() {
         let mut text = failure.to_string().into_bytes();
         text.retain(|byte| *byte != 0);
         let text = CString::new(text).expect("without NUL");
         // SAFETY: it can be written to.
-        unsafe { *error = Box::into_raw(Box::new(Error { errno, text })) };
+        unsafe {
+            *error = Box::into_raw(Box::new(Error {
+                errno,
+                never_fits,
+                text,
+            }))
+        };
     }
     -i64::from(errno)
 }
@@ -169,6 +189,16 @@ unsafe fn fail(error: *mut *mut Error, failure: Failure) -> i64 {
 pub unsafe extern "C" fn bursar_error_number(error: *const Error) -> c_int {
     // SAFETY: as the caller's.
     unsafe { error.as_ref() }.map_or(0, |error| error.errno)
+}
+
+/// Returns 1 if a limit refused a request that is larger than the limit; 0 otherwise, and for NULL.
+///
+/// # Safety
+/// As above.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bursar_error_never_fits(error: *const Error) -> c_int {
+    // SAFETY: as the caller's.
+    unsafe { error.as_ref() }.map_or(0, |error| c_int::from(error.never_fits))
 }
 
 /// Returns the error's text, which lives as long as the error; NULL for NULL.
@@ -193,4 +223,4 @@ pub unsafe extern "C" fn bursar_error_free(error: *mut Error) {
     }
 }
 
-version!(1: bursar_error_number, bursar_error_text, bursar_error_free);
+version!(1: bursar_error_number, bursar_error_never_fits, bursar_error_text, bursar_error_free);

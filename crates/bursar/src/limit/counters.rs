@@ -259,6 +259,14 @@ impl<M: Machine> Counters<M> {
         way.room(bytes).map_err(|at| self.at(way, at))
     }
 
+    /// The first group from `index` up to, and without, `end` whose limit is smaller than a charge: no memory that is given back
+    /// makes it fit.
+    pub(crate) fn never_fits(&self, (index, end): (u32, Option<u32>), bytes: u64) -> Option<u32> {
+        // Full: a limit that the caller knows to be raised counts as raised.
+        let max = |at: u32| self.counter(at).settings.max.load(MemoryOrder::Full);
+        self.groups(index, end).find(|&at| max(at) < bytes)
+    }
+
     /// Claims `bytes` on a way, everywhere or nowhere.
     ///
     /// # Errors

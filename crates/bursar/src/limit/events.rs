@@ -42,8 +42,8 @@ pub struct Events {
     /// Charges that left the usage above `high` although all stock was taken back. They asked reclaimers, and then slept or left a
     /// debt. Counted at each group whose `high` was exceeded.
     pub high: u64,
-    /// Charges that did not fit under `max` although all stock was taken back. They asked reclaimers, were refused, or waited. A
-    /// charge that tries again counts again. Counted at the group whose `max` it is.
+    /// Charges that did not fit under `max` although all stock was taken back, or that are larger than `max`. They asked reclaimers,
+    /// were refused, or waited. A charge that tries again counts again. Counted at the group whose `max` it is.
     pub max: u64,
     /// Charges that `max` refused in the end, without those of [`Engine::try_charge_nowait`](crate::engine::Engine::try_charge_nowait). Counted at the group whose `max`
     /// it is.

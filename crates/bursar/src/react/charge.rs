@@ -9,11 +9,11 @@ use super::core::Core;
 use super::error::{ChargeError, NowaitError};
 use super::lifetime::Referred;
 use super::policies::HighPolicy;
-use super::reclaim::RECLAIM_TRIES;
+use super::reclaim::{RECLAIM_TRIES, Round};
 use super::refusal::{self, Refused};
 use super::wait::{self, Ticket};
 use super::{fork, high, lifetime, listen, reclaim, tell, trace};
-use crate::limit::{CHARGE_MAX, Closed, Refusal, Short};
+use crate::limit::{CHARGE_MAX, Closed, Event, Refusal, Short};
 
 /// Next step of a charge that is neither made nor refused yet.
 enum Next {
@@ -51,6 +51,7 @@ fn charge<M: Machine, R>(
     then: impl FnOnce() -> R,
 ) -> Poll<Result<(u64, R), Refused>> {
     let mut operation: Option<M::Operation> = None;
+    let mut has_drained = false;
     let mut next = Next::Turn;
     loop {
         next = match next {
@@ -68,22 +69,29 @@ fn charge<M: Machine, R>(
                 operation.get_or_insert_with(|| fork::operation(core));
                 match core.counters.try_charge(index, end, bytes) {
                     Ok(reserved) => return Poll::Ready(Ok((reserved, then()))),
-                    Err(Short::At(at)) => Next::Drain(at),
+                    // Looked at only here, because a charge that fits needs no look.
+                    Err(Short::At(at)) => match never_fits(core, (index, end), bytes) {
+                        Some(limited) => Next::Refuse(Refused::By(limited)),
+                        None => Next::Drain(at),
+                    },
                     Err(Short::Removed) => Next::Refuse(Refused::Removed),
                 }
             }
-            Next::Drain(at) => match core.counters.charge_drained(at, index, end, bytes) {
-                Ok(()) => return Poll::Ready(Ok((bytes, then()))),
-                // Another limit is in the way now.
-                Err(Refusal::Elsewhere) => Next::Try,
-                Err(Refusal::Removed) => Next::Refuse(Refused::Removed),
-                Err(Refusal::By(at)) => match &otherwise {
-                    Otherwise::Queue { ticket, .. } if ticket.queued_at != Some(at) => {
-                        Next::Queue(at)
-                    }
-                    _ => Next::Reclaim(at),
-                },
-            },
+            Next::Drain(at) => {
+                has_drained = true;
+                match core.counters.charge_drained(at, index, end, bytes) {
+                    Ok(()) => return Poll::Ready(Ok((bytes, then()))),
+                    // Another limit is in the way now.
+                    Err(Refusal::Elsewhere) => Next::Try,
+                    Err(Refusal::Removed) => Next::Refuse(Refused::Removed),
+                    Err(Refusal::By(at)) => match &otherwise {
+                        Otherwise::Queue { ticket, .. } if ticket.queued_at != Some(at) => {
+                            Next::Queue(at)
+                        }
+                        _ => Next::Reclaim(at),
+                    },
+                }
+            }
             Next::Reclaim(at) => {
                 operation = None;
                 match &mut otherwise {
@@ -95,7 +103,10 @@ fn charge<M: Machine, R>(
                         if *tries == 0 {
                             return Poll::Ready(Err(Refused::By(at)));
                         }
-                        let round = reclaim::for_charge(core, index, at, bytes);
+                        let round = match reclaim::may_make_room(core, at, bytes) {
+                            true => reclaim::for_charge(core, index, at, bytes),
+                            false => Round::default(),
+                        };
                         if !round.asked {
                             return Poll::Ready(Err(Refused::By(at)));
                         }
@@ -124,7 +135,9 @@ fn charge<M: Machine, R>(
             }
             Next::Refuse(refused) => {
                 drop(operation);
-                if let Otherwise::Refuse { .. } = otherwise {
+                if let Otherwise::Refuse { .. } = otherwise
+                    && has_drained
+                {
                     tell::changed(core, index);
                 }
                 return Poll::Ready(Err(refused));
@@ -135,21 +148,25 @@ fn charge<M: Machine, R>(
 
 /// Step of a queued charge: refused if waiting is in vain, queued behind a charge that came before, or else tried.
 fn turn<M: Machine>(core: &Core<M>, ticket: &Ticket) -> Next {
-    if core.tree().node(ticket.index).is_removed() {
-        return Next::Refuse(Refused::Removed);
-    }
-    let max = |at: u32| {
-        core.counters
-            .counter(at)
-            .settings
-            .max
-            .load(MemoryOrder::Full)
-    };
-    let mut way = core.tree().chain(ticket.index);
-    if let Some(at) = way.find(|&at| max(at) < ticket.bytes) {
-        return Next::Refuse(Refused::By(at));
+    if let Some(refused) = in_vain(core, ticket) {
+        return Next::Refuse(refused);
     }
     wait::first_ahead(core, ticket).map_or(Next::Try, Next::Queue)
+}
+
+/// Reason why a charge need not wait: its group was removed, or a limit is smaller.
+fn in_vain<M: Machine>(core: &Core<M>, ticket: &Ticket) -> Option<Refused> {
+    if core.tree().node(ticket.index).is_removed() {
+        return Some(Refused::Removed);
+    }
+    never_fits(core, (ticket.index, None), ticket.bytes).map(Refused::By)
+}
+
+/// The group on the way whose limit is smaller than a charge, which counts there.
+fn never_fits<M: Machine>(core: &Core<M>, way: (u32, Option<u32>), bytes: u64) -> Option<u32> {
+    let limited = core.counters.never_fits(way, bytes)?;
+    core.counters.count(limited, Event::Max, 1);
+    Some(limited)
 }
 
 /// [`charge`] that does not queue.
@@ -362,24 +379,26 @@ pub(crate) fn poll_charge<M: Machine>(
     let (index, bytes) = (ticket.index, ticket.bytes);
     // Repairs a forked child, so that it waits for no task that is gone.
     drop(fork::operation(core));
-    let charged = match refusal::check_size(bytes) {
-        Err(error) => Err(error),
-        Ok(()) => {
-            wait::renew(core, ticket, waker);
-            let otherwise = Otherwise::Queue {
-                ticket: &mut *ticket,
-                waker,
-                has_asked: false,
-            };
-            let Poll::Ready(charged) = charge(core, (index, None), bytes, otherwise, || ()) else {
-                // Stock was taken back. A task that returns memory wakes the first that waits. That may be this one, which would
-                // only be polled again.
-                tell::watchers(core, index);
-                return Poll::Pending;
-            };
-            charged.map_err(|refused| refusal::refuse(core, index, refused, bytes))
+    if !ticket.has_waited() {
+        refusal::check_size(bytes)?;
+        if let Some(refused) = in_vain(core, ticket) {
+            // Nothing has changed, so there is nothing to tell.
+            return Poll::Ready(Err(refusal::refuse(core, index, refused, bytes)));
         }
+    }
+    wait::renew(core, ticket, waker);
+    let otherwise = Otherwise::Queue {
+        ticket: &mut *ticket,
+        waker,
+        has_asked: false,
     };
+    let Poll::Ready(charged) = charge(core, (index, None), bytes, otherwise, || ()) else {
+        // Stock was taken back. A task that returns memory wakes the first that waits. That may be this one, which would only be
+        // polled again.
+        tell::watchers(core, index);
+        return Poll::Pending;
+    };
+    let charged = charged.map_err(|refused| refusal::refuse(core, index, refused, bytes));
     let unheld = charged.is_ok().then(|| Unheld { core, index, bytes });
     wait::leave(core, ticket);
     tell::changed(core, index);

@@ -13,7 +13,7 @@ use crate::tree::printable;
 #[non_exhaustive]
 pub enum ChargeError {
     /// The `max` of the group, or of a group above it, is in the way. The charge first took back the stock of all
-    /// CPUs, and the memory was not there.
+    /// CPUs, and the memory was not there. Or the charge is larger than that limit ([`LimitReached::never_fits`]).
     LimitReached(Box<LimitReached>),
     /// The group was removed.
     Removed {
@@ -37,7 +37,7 @@ pub struct LimitReached {
     pub limited: String,
     /// Bytes asked for.
     pub requested: u64,
-    /// Bytes used by the limiting group and all groups below it.
+    /// Bytes used by the limiting group and all groups below it. Includes stock if the charge never fits.
     pub usage: u64,
     /// Its `max`, bytes.
     pub max: u64,
@@ -51,7 +51,8 @@ pub struct LimitReached {
 }
 
 impl LimitReached {
-    /// Whether the charge is larger than the limit. If so, waiting and reclaim cannot help until the limit is raised.
+    /// Whether the charge is larger than the limit. If so, waiting and reclaim cannot help until the limit is raised. Such a charge
+    /// is refused at once: it takes back no stock, asks no reclaimer, and wakes no task.
     pub fn never_fits(&self) -> bool {
         self.requested > self.max
     }
@@ -80,16 +81,20 @@ bursar_machine::debug_as_message!(
 
 impl fmt::Display for LimitReached {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "cannot charge {} to {}: {} uses {} of {}",
-            Bytes(self.requested),
-            printable(&self.charged),
-            printable(&self.limited),
-            Bytes(self.usage),
-            Bytes::of_limit(self.max)
-        )?;
+        let (requested, max) = (Bytes(self.requested), Bytes::of_limit(self.max));
+        let (charged, limited) = (printable(&self.charged), printable(&self.limited));
+        write!(f, "cannot charge {requested} to {charged}: ")?;
+        let never_fits = self.never_fits();
+        if never_fits {
+            write!(f, "the limit of {limited} is {max}")?;
+        } else {
+            write!(f, "{limited} uses {} of {max}", Bytes(self.usage))?;
+        }
         for (position, (name, usage)) in self.largest.iter().enumerate() {
+            if never_fits {
+                // The users of the memory are not the reason.
+                break;
+            }
             match (position, self.largest_age.as_millis()) {
                 (0, 0) => f.write_str("; largest below it: ")?,
                 (0, age_ms) => write!(f, "; largest below it {age_ms} ms ago: ")?,

@@ -5,6 +5,9 @@
 //! descendants: first of groups above their effective `low`, beginning with the group that exceeds it most. If that was not
 //! enough, of groups above their effective `min`. A group within its `min` is never asked.
 //!
+//! None is asked if all together could not free enough for the charge ([`may_make_room`]): a size that a client chose would empty
+//! every cache for nothing.
+//!
 //! The number that a reclaimer returns only ends the round. Whether the charge then fits is tried. The number of rounds is
 //! bounded ([`RECLAIM_TRIES`]).
 //!
@@ -22,6 +25,7 @@ use super::lifetime::{self, Referred};
 use super::listen;
 use super::protection;
 use super::reclaimers::{Reason, ReclaimFn, ReclaimRequest};
+use super::registered::Registered;
 use super::{stalling, trace};
 use crate::limit::Event;
 
@@ -112,16 +116,7 @@ pub(super) fn reclaim<M: Machine>(
     reason: Reason,
 ) -> Round {
     let mut round = Round::default();
-    let has_any = |at: u32| {
-        // Relaxed: see `add`.
-        core.counters
-            .counter(at)
-            .settings
-            .reclaimers
-            .load(MemoryOrder::Relaxed)
-            != 0
-    };
-    if target == 0 || !has_any(scope) || is_reclaiming(core) {
+    if target == 0 || !has_any(core, scope) || is_reclaiming(core) {
         return round;
     }
     let task = core.tree().machine.task();
@@ -208,16 +203,8 @@ fn ask<M: Machine>(
 /// The groups below `scope` that have reclaimers, with their protection against reclaim of `scope`.
 fn candidates<M: Machine>(core: &Core<M>, scope: u32) -> Vec<Candidate<'_, M>> {
     let mut found = Vec::new();
-    // Relaxed: see `add`.
-    let has_any = |at: u32| {
-        core.counters
-            .counter(at)
-            .settings
-            .reclaimers
-            .load(MemoryOrder::Relaxed)
-            != 0
-    };
-    protection::walk(core, scope, has_any, |index, usage, protected| {
+    let wanted = |at| has_any(core, at);
+    protection::walk(core, scope, wanted, |index, usage, protected| {
         let own = core.registered(index);
         let has_own = own.is_some_and(|own| !own.reclaimers.lock().is_empty());
         if has_own {
@@ -272,15 +259,8 @@ pub(super) fn stalled<M: Machine>(
     target: u64,
     reason: Reason,
 ) -> Round {
-    // Relaxed: see `add`. Without reclaimers there is no stall to count.
-    if core
-        .counters
-        .counter(scope)
-        .settings
-        .reclaimers
-        .load(MemoryOrder::Relaxed)
-        == 0
-    {
+    // Without reclaimers there is no stall to count.
+    if !has_any(core, scope) {
         return Round::default();
     }
     let _stalled = stalling::stall(core, stalled);
@@ -294,10 +274,41 @@ pub(super) fn for_charge<M: Machine>(
     limiting: u32,
     bytes: u64,
 ) -> Round {
+    let over = over(core, limiting, bytes);
+    stalled(core, index, limiting, over, Reason::Max)
+}
+
+/// Whether a charge may fit at `limiting` once reclaimers have freed all that they may be asked for. Otherwise they would lose
+/// their memory in vain.
+///
+/// The limiting group's own reclaimers may be asked for everything. Others are asked for the usage of their group above its
+/// effective `min`. Groups inside each other are counted twice, and usage changes meanwhile. So `true` means only "perhaps".
+pub(super) fn may_make_room<M: Machine>(core: &Core<M>, limiting: u32, bytes: u64) -> bool {
+    if !has_any(core, limiting) {
+        return false;
+    }
+    let has_own = |own: &Registered<M>| !own.reclaimers.lock().is_empty();
+    core.registered(limiting).is_some_and(has_own) || {
+        let found = candidates(core, limiting);
+        let freeable = found
+            .iter()
+            .map(|one| protection::reclaimable(one.usage, one.min));
+        freeable.fold(0, u64::saturating_add) >= over(core, limiting, bytes)
+    }
+}
+
+/// Bytes that must go for a charge to fit at `limiting`; at least 1.
+fn over<M: Machine>(core: &Core<M>, limiting: u32, bytes: u64) -> u64 {
     let counter = core.counters.counter(limiting);
     // Relaxed: only how much to ask for. Whether the charge fits is tried.
     let usage = core.counters.usage(limiting);
     let max = counter.settings.max.load(MemoryOrder::Relaxed);
-    let over = usage.saturating_add(bytes).saturating_sub(max).max(1);
-    stalled(core, index, limiting, over, Reason::Max)
+    usage.saturating_add(bytes).saturating_sub(max).max(1)
+}
+
+/// Whether reclaimers are registered at or below a group.
+fn has_any<M: Machine>(core: &Core<M>, at: u32) -> bool {
+    // Relaxed: see `add`.
+    let count = &core.counters.counter(at).settings.reclaimers;
+    count.load(MemoryOrder::Relaxed) != 0
 }

@@ -23,7 +23,7 @@ const KEPT_MAX: usize = 16;
 /// Reason why a charge is refused.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Refused {
-    /// This group's limit, with all stock below it taken back.
+    /// This group's limit, with all stock below it taken back, or smaller than the charge.
     By(u32),
     /// The group was removed.
     Removed,

@@ -40,6 +40,11 @@ impl Ticket {
             queued_at: None,
         }
     }
+
+    /// Whether it was tried before.
+    pub(super) fn has_waited(&self) -> bool {
+        self.number.is_some()
+    }
 }
 
 fn queue_of<M: Machine>(core: &Core<M>, index: u32) -> &M::Mutex<Queue> {

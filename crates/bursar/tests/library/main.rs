@@ -8,6 +8,7 @@ mod charging {
     mod limits;
     mod limits_bad_input;
     mod model_limits;
+    mod never_fits;
     mod pressure;
     mod reclaim;
     mod reclaim_faults;

@@ -54,6 +54,10 @@ static void limits(void) {
     CHECK(bursar_try_charge(query, 6 * MIB, &error) == 0 && error == NULL);
     CHECK(bursar_try_charge(query, 3 * MIB, &error) == -ENOMEM && bursar_error_number(error) == ENOMEM);
     CHECK(strstr(bursar_error_text(error), "/query uses 6.00 MiB of 8.00 MiB"));
+    CHECK(bursar_error_never_fits(error) == 0 && bursar_error_never_fits(NULL) == 0);
+    bursar_error_free(error);
+    CHECK(bursar_try_charge(query, 9 * MIB, &error) == -ENOMEM && bursar_error_never_fits(error) == 1);
+    CHECK(strstr(bursar_error_text(error), "the limit of /query is 8.00 MiB"));
     bursar_error_free(error);
     CHECK(usage(query) == (int64_t)(6 * MIB) && usage(root) == (int64_t)(6 * MIB));
     CHECK(bursar_get_limits(query, &limits) == 0 && limits.max == 8 * MIB && limits.high == BURSAR_MAX);

@@ -345,9 +345,10 @@ fn callbacks_take_snapshots() {
         observing.observe();
         0
     });
-    assert!(group.try_charge(5 * UNIT).is_err());
+    let held = group.try_charge(UNIT).unwrap();
+    assert!(group.try_charge(4 * UNIT).is_err());
     assert!(observer.calls() > 0, "no reclaimer");
-    drop(reclaimer);
+    drop((reclaimer, held));
     let observing = observer.clone();
     let watcher = group.on_pressure(move |_| observing.observe());
     let charge = group.try_charge(4 * UNIT).unwrap();
