@@ -322,8 +322,9 @@ static void evicted(void) {
     struct eviction eviction = {root, group, {0}};
     bursar_registration reclaimer;
     CHECK(bursar_add_reclaimer(root, 0, evict, &eviction, NULL, &reclaimer, NULL) == 0);
-    CHECK(bursar_try_charge(group, 2 * MIB, NULL) == -ENOENT && eviction.group.bits == 0);
-    CHECK(bursar_uncharge(group, 1) == -EBADF && bursar_unregister(reclaimer) == 0);
+    CHECK(bursar_charge(root, 1) == 1);
+    CHECK(bursar_try_charge(group, MIB, NULL) == -ENOENT && eviction.group.bits == 0);
+    CHECK(bursar_uncharge(group, 1) == -EBADF && bursar_unregister(reclaimer) == 0 && bursar_uncharge(root, 1) == 0);
     CHECK(usage(eviction.next) == 0 && usage(root) == 0 && bursar_release(eviction.next) == 0 && bursar_release(root) == 0);
 }
 
@@ -372,8 +373,9 @@ static void unregisters_itself(void) {
     bursar_group root = create(MIB);
     struct quitter quitter = {{0}, 0, 0};
     CHECK(bursar_add_reclaimer(root, 0, quit, &quitter, quitted, &quitter.registration, NULL) == 0);
-    CHECK(bursar_try_charge(root, 2 * MIB, NULL) == -ENOMEM && quitter.is_destroyed == 1);
-    CHECK(bursar_unregister(quitter.registration) == -EBADF && bursar_release(root) == 0);
+    CHECK(bursar_charge(root, 1) == 1);
+    CHECK(bursar_try_charge(root, MIB, NULL) == -ENOMEM && quitter.is_destroyed == 1);
+    CHECK(bursar_unregister(quitter.registration) == -EBADF && bursar_uncharge(root, 1) == 0 && bursar_release(root) == 0);
 }
 
 static void hear_critical(void *data, int level) {

@@ -31,7 +31,8 @@ int main(int, char **arguments) {
         bool ends = std::strcmp(which, "destroy") == 0;
         bursar_reclaim_function function = ends ? nothing : std::strcmp(which, "exit") == 0 ? leave : reclaim;
         bursar_add_reclaimer(root, 0, function, nullptr, ends ? destroy : nullptr, &registration, nullptr);
-        bursar_try_charge(root, 8192, nullptr);
+        bursar_charge(root, 1);
+        bursar_try_charge(root, 4096, nullptr);
         bursar_unregister(registration);
     }
     std::puts("not reached");
