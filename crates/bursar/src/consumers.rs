@@ -1,5 +1,7 @@
 //! The biggest consumers of a subtree, their protection, and the group to end when nothing else frees memory.
 
+use std::cmp::Reverse;
+
 use bursar_machine::{AtomicWord, Machine, MemoryOrder};
 
 use crate::group::Group;
@@ -59,7 +61,7 @@ pub struct Victim {
     /// Bytes charged to it, as fresh as an [`Freshness::Exact`] read.
     pub usage: u64,
     /// Its effective protection, bytes, against the group on which [`Group::choose_victim`] was called: `low`, or `min` if that
-    /// is higher. Only `min` if no candidate exceeded its `low`.
+    /// is higher. Only `min` if its usage does not exceed that.
     pub protected: u64,
     /// Bytes that it uses beyond its protection.
     pub excess: u64,
@@ -75,21 +77,35 @@ pub struct Protection {
     pub low: u64,
 }
 
-/// All living groups below a group.
-fn descendants<M: Machine>(group: &Group<M>) -> Vec<Group<M>> {
-    let mut found = group.children();
-    let mut next = 0;
-    while next < found.len() {
-        let below = found[next].children();
-        found.extend(below);
-        next += 1;
+/// The groups that a list has.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ranked {
+    All,
+    /// Groups without children.
+    Leaves,
+}
+
+/// The living groups below a group.
+fn descendants<M: Machine>(group: &Group<M>, ranked: Ranked) -> Vec<Group<M>> {
+    let (mut found, mut next) = (Vec::new(), group.children());
+    while let Some(group) = next.pop() {
+        let below = group.children();
+        if ranked == Ranked::All || below.is_empty() {
+            found.push(group);
+        }
+        next.extend(below);
     }
     found
 }
 
 /// The biggest of the groups below a group.
-pub(crate) fn top<M: Machine>(group: &Group<M>, count: usize, by: By) -> Vec<Consumer> {
-    let mut consumers: Vec<Consumer> = descendants(group)
+pub(crate) fn top<M: Machine>(
+    group: &Group<M>,
+    count: usize,
+    by: By,
+    ranked: Ranked,
+) -> Vec<Consumer> {
+    let mut consumers: Vec<Consumer> = descendants(group, ranked)
         .into_iter()
         .map(|group| {
             let (core, index) = (group.core(), group.index());
@@ -114,11 +130,12 @@ pub(crate) fn top<M: Machine>(group: &Group<M>, count: usize, by: By) -> Vec<Con
     consumers
 }
 
-/// The group to end when nothing else frees memory.
-pub(crate) fn choose_victim<M: Machine>(
+/// The groups to end when nothing else frees memory, the best first. One flush brings all candidates up to date.
+pub(crate) fn choose_victims<M: Machine>(
     group: &Group<M>,
+    count: usize,
     may_end: impl Fn(&Group<M>) -> bool,
-) -> Result<Option<(Group<M>, Victim)>, NotFresh> {
+) -> Result<Vec<(Group<M>, Victim)>, NotFresh> {
     let mut candidates = Vec::new();
     protection::walk(
         group.core(),
@@ -135,10 +152,10 @@ pub(crate) fn choose_victim<M: Machine>(
         may_be_victim && group.children().is_empty() && may_end(group)
     });
     if candidates.is_empty() {
-        return Ok(None);
+        return Ok(Vec::new());
     }
     read::flush(group.core(), group.index())?;
-    let mut best: Option<(bool, u64, Group<M>, Victim)> = None;
+    let mut ranked = Vec::new();
     for (group, standing) in candidates {
         let usage = read::read(group.core(), group.index(), Freshness::Cached)?
             .usage()
@@ -151,20 +168,22 @@ pub(crate) fn choose_victim<M: Machine>(
             standing.min
         };
         let excess = usage.saturating_sub(protected);
-        let is_better = excess > 0
-            && best.as_ref().is_none_or(|(best_above, best_excess, ..)| {
-                (above_low, excess) > (*best_above, *best_excess)
-            });
-        if is_better {
+        if excess > 0 {
             let victim = Victim {
                 usage,
                 protected,
                 excess,
             };
-            best = Some((above_low, excess, group, victim));
+            ranked.push(((above_low, excess), (group, victim)));
         }
     }
-    Ok(best.map(|(_, _, group, victim)| (group, victim)))
+    // Stable: among equals the first of the walk is the first.
+    ranked.sort_by_key(|&(rank, _)| Reverse(rank));
+    Ok(ranked
+        .into_iter()
+        .take(count)
+        .map(|(_, chosen)| chosen)
+        .collect())
 }
 
 /// The effective protection of a group.

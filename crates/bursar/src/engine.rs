@@ -8,7 +8,7 @@ use bursar_machine::{AtomicWord, Host, Machine, MemoryOrder, Outcome, Slot};
 pub use crate::account::Account;
 use crate::charge::Charge;
 pub use crate::consumers::Protection;
-use crate::consumers::{self, Victim};
+use crate::consumers::{self, By, Consumer, Ranked, Victim};
 use crate::group::Group;
 use crate::limit::{Events, USAGE_MAX};
 use crate::memory::Memory;
@@ -314,7 +314,7 @@ impl<M: Machine> Engine<'_, M> {
     }
 }
 
-/// # Victims
+/// # Consumers and victims
 impl<M: Machine> Engine<'_, M> {
     /// Chooses as [`Group::choose_victim`] does, among the groups for which `may_end` returns `true`. Return `false` for
     /// groups that are ending already. `may_end` is called once for each candidate, without a lock.
@@ -325,7 +325,23 @@ impl<M: Machine> Engine<'_, M> {
         self,
         may_end: impl Fn(&Group<M>) -> bool,
     ) -> Result<Option<(Group<M>, Victim)>, NotFresh> {
-        consumers::choose_victim(self.group, may_end)
+        Ok(consumers::choose_victims(self.group, 1, may_end)?.pop())
+    }
+
+    /// Chooses `count` groups, or all candidates if these are fewer, in the order in which [`Group::choose_victim`] would choose
+    /// them one after the other. First come the groups whose usage exceeds their effective `low`, by the number of bytes; then
+    /// those that exceed only their effective `min`. Groups that exceed neither are left out. One [`Engine::flush`] brings all
+    /// candidates up to date, so 50 victims cost as much as one.
+    ///
+    /// # Errors
+    /// [`NotFresh`] if the memory's policy forbids readers to flush.
+    pub fn choose_victims(self, count: usize) -> Result<Vec<(Group<M>, Victim)>, NotFresh> {
+        consumers::choose_victims(self.group, count, |_| true)
+    }
+
+    /// Ranks as [`Group::top`] does, but only groups without children: with three levels, the queries and not their tenants.
+    pub fn top_leaves(self, count: usize, by: By) -> Vec<Consumer> {
+        consumers::top(self.group, count, by, Ranked::Leaves)
     }
 }
 

@@ -65,7 +65,7 @@
 //! | find bytes of groups that have ended | [`Memory::leftovers`], [`Builder::sample_call_sites`], [`Builder::panic_on_leftovers`] |
 //! | have refusals and reclaim in the log | the feature `tracing`: events with the target `bursar`, at most ten a second of a kind |
 //! | print bytes | [`Bytes`], [`Bytes::of_limit`], [`Bytes::of_value`] |
-//! | find the biggest users | [`Group::top`], [`Group::choose_victim`] |
+//! | find the biggest users | [`Group::top`], [`Engine::top_leaves`](engine::Engine::top_leaves), [`Group::choose_victim`], [`Engine::choose_victims`](engine::Engine::choose_victims) |
 //! | count what happened at limits | [`Group::events`] |
 //! | run the periodic upkeep | [`Builder::ticker`], [`Memory::tick`] |
 //! | end a tenant | [`Group::close`], [`Group::emptied`] |

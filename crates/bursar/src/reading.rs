@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bursar_machine::Machine;
 
-use crate::consumers::{self, By, Consumer, Victim};
+use crate::consumers::{self, By, Consumer, Ranked, Victim};
 use crate::futures::{Emptied, PressureChanged};
 use crate::group::Group;
 use crate::limit::Events;
@@ -250,7 +250,8 @@ impl<M: Machine> Group<M> {
 /// # Consumers and victims
 impl<M: Machine> Group<M> {
     /// The biggest of the groups below this one, at any depth, biggest first. Groups that rank 0 are left out. A group includes
-    /// all that is below it, so it comes before its children.
+    /// all that is below it, so it comes before its children. [`Engine::top_leaves`](crate::engine::Engine::top_leaves) has groups without
+    /// children only.
     ///
     /// ```
     /// use bursar::{By, Bytes, Limits, Memory};
@@ -265,14 +266,14 @@ impl<M: Machine> Group<M> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn top(&self, count: usize, by: By) -> Vec<Consumer> {
-        consumers::top(self, count, by)
+        consumers::top(self, count, by, Ranked::All)
     }
 
     /// Chooses the group to end when nothing else frees memory. Candidates are the groups below this one that have no children. The
     /// choice is the group whose usage exceeds its effective `low` most ([`Engine::protection`](crate::engine::Engine::protection)). If no group exceeds its `low`, it is
     /// the group that exceeds its effective `min` most. `None` if no group exceeds that either.
     ///
-    /// Groups excluded by [`Engine::exclude_from_victims`](crate::engine::Engine::exclude_from_victims) are never chosen.
+    /// [`Engine::choose_victims`](crate::engine::Engine::choose_victims) chooses several. Groups excluded by [`Engine::exclude_from_victims`](crate::engine::Engine::exclude_from_victims) are never chosen.
     ///
     /// One [`Engine::flush`](crate::engine::Engine::flush) of this group brings all candidates up to date. Charges of other tasks meanwhile may make
     /// another group the biggest.
@@ -283,6 +284,6 @@ impl<M: Machine> Group<M> {
     /// [`NotFresh`] if the memory's policy forbids readers to flush.
     #[doc(alias = "oom_badness")]
     pub fn choose_victim(&self) -> Result<Option<(Self, Victim)>, NotFresh> {
-        consumers::choose_victim(self, |_| true)
+        Ok(consumers::choose_victims(self, 1, |_| true)?.pop())
     }
 }

@@ -87,6 +87,68 @@ fn victims_that_may_be_ended() {
     assert_eq!(chosen(&|_| false), None);
 }
 
+/// The ranks of 10,000 groups, beside a list that is sorted. One walk finds them all.
+#[test]
+fn the_largest_of_many_in_one_walk() {
+    const GROUPS: u64 = 10_000;
+    let memory = memory();
+    let tenants = memory.make("tenants");
+    let (mut kept, mut victims, mut leaves) = (Vec::new(), Vec::new(), Vec::new());
+    for number in 0..GROUPS {
+        let (kind, protected) = (number % 5, 1 << 17);
+        // Each excess is a number of its own. All are above the largest batch, so that no CPU holds stock.
+        let bytes = (1 << 18) + 16 * (number * 7919 % 10_007) + kind;
+        let limits = match kind {
+            0 | 1 => Limits::none(),
+            2 => Limits::none().low(protected),
+            3 => Limits::none().low(1 << 40).min(protected),
+            _ => Limits::none().min(1 << 40),
+        };
+        let mut group = tenants.make_with(format!("g{number}"), limits);
+        if kind == 1 {
+            let child = group.make("child");
+            kept.push((std::mem::replace(&mut group, child), None));
+        }
+        let charge = group.try_charge(bytes).unwrap();
+        let excess = if kind < 2 { bytes } else { bytes - protected };
+        if kind < 4 {
+            victims.push((kind < 3, excess, group.path()));
+        }
+        leaves.push((bytes, group.path()));
+        kept.push((group, Some(charge)));
+    }
+    victims.sort_by(|one, other| other.cmp(one));
+    leaves.sort_by(|one, other| other.cmp(one));
+    let walks = || {
+        let counts = memory.flush_counts();
+        counts.root + counts.subtree
+    };
+    for count in [0, 1, 50, 7_000, usize::MAX] {
+        let before = walks();
+        let chosen = tenants.engine().choose_victims(count).unwrap();
+        assert_eq!(walks() - before, 1, "{count}");
+        let expected: Vec<_> = victims
+            .iter()
+            .take(count)
+            .map(|one| (&one.2, one.1))
+            .collect();
+        let chosen: Vec<_> = chosen
+            .iter()
+            .map(|(group, victim)| (group.path(), victim.excess))
+            .collect();
+        let chosen: Vec<_> = chosen.iter().map(|one| (&one.0, one.1)).collect();
+        assert!(chosen == expected, "{count}");
+        let top = tenants.engine().top_leaves(count, By::Reserved);
+        let top: Vec<_> = top
+            .iter()
+            .map(|one| (one.reserved, one.path.clone()))
+            .collect();
+        assert!(top == leaves[..count.min(leaves.len())], "{count}");
+    }
+    let (best, _) = tenants.choose_victim().unwrap().unwrap();
+    assert_eq!(best.path(), victims[0].2);
+}
+
 #[test]
 fn groups_that_cannot_be_ended_are_no_victims() {
     let memory = memory();
