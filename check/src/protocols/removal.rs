@@ -95,14 +95,32 @@ fn memory<M: Watched>(machine: &M) -> Memory<M> {
     builder.build_on(machine.clone()).expect("a small memory")
 }
 
-/// Checks that the part that no living child accounts for is never more than the whole.
+/// Checks that the part that no living child accounts for is never more than the whole, and that of the statistic that all
+/// groups have at once, a group read later has no less than one below it.
 fn check_own<M: Watched>(group: &Group<M>, freshness: Freshness) {
+    let below = group.find("group").map(|child| files(&child));
     let reading = group.read(freshness).expect("readers may flush");
     let (rows, own) = (reading.get(ROWS).value, reading.own(ROWS));
     assert!(
         own <= rows,
         "{group:?} has {rows} rows, {own} of them its own"
     );
+    let (whole, own) = (reading.get(FILES).value, reading.own(FILES));
+    assert!(
+        (0..=whole).contains(&own),
+        "{group:?} has {whole} files, {own} of them its own"
+    );
+    let above = group.parent().map_or(whole, |parent| files(&parent));
+    let below = below.unwrap_or(0);
+    assert!(
+        below <= whole && whole <= above,
+        "{below} files below {group:?}, then {whole} in it, then {above} above"
+    );
+}
+
+fn files<M: Watched>(group: &Group<M>) -> i64 {
+    let reading = group.read(Freshness::Cached);
+    reading.expect("nobody flushes").get(FILES).value
 }
 
 /// In a snapshot the own part of a group and its children make the group, whatever runs. Returns the reading of the group.

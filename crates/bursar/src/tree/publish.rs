@@ -2,7 +2,7 @@
 
 use bursar_machine::{AtomicWord, Lock, Machine, MemoryOrder, Outcome, STATE, Shard, Slot, State};
 
-use super::{Place, Tree};
+use super::{LEVELS, Place, ROOT, Tree};
 
 impl<M: Machine> Tree<M> {
     /// Shard of threads and CPUs without one of their own. It is never frozen.
@@ -52,13 +52,24 @@ impl<M: Machine> Tree<M> {
 
     #[inline(never)]
     fn add_eager(&self, index: u32, place: Place, delta: i64) {
-        let own = self.layout.eager + usize::from(place.word);
-        // The own part comes first, because a forked child sums the other parts from it. Full: as below.
-        self.node(index).eager[own].fetch_add_signed(delta, MemoryOrder::Full);
-        for at in self.chain(index) {
-            // Full: an eager read that follows must see the addition.
-            self.node(at).eager[usize::from(place.word)].fetch_add_signed(delta, MemoryOrder::Full);
+        let word = usize::from(place.word);
+        // Full: pairs with `read_eager`. A read that follows must see the addition.
+        let add = |at: u32, word: usize| {
+            self.node(at).eager[word].fetch_add_signed(delta, MemoryOrder::Full);
+        };
+        // The own part comes first, because a forked child sums the other parts from it.
+        add(index, self.layout.eager + word);
+        // A group has at no moment less than its children together: an addition comes from above, and a subtraction from below.
+        if delta < 0 {
+            return self.chain(index).for_each(|at| add(at, word));
         }
+        let mut way = [ROOT; LEVELS];
+        let len = way
+            .iter_mut()
+            .zip(self.chain(index))
+            .map(|(to, at)| *to = at);
+        let len = len.count();
+        way[..len].iter().rev().for_each(|&at| add(at, word));
     }
 
     /// Adds, and reports to the ancestors when the unreported part has reached the batch.

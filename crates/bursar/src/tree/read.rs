@@ -257,20 +257,23 @@ pub(crate) fn is_within<M: Machine>(tree: &Tree<M>, reading: &Reading, error: u6
 }
 
 fn read_eager<M: Machine>(tree: &Tree<M>, index: u32, values: &mut [Value], own: &mut [i64]) {
-    let node = tree.node(index);
-    if node.eager.is_empty() {
+    if tree.layout.eager == 0 {
         return;
     }
-    let mut children = Vec::new();
-    tree.for_each_child(index, |_, child| children.push(child));
+    // Full: pairs with `add_eager`.
+    let read = |at: u32, word: usize| tree.node(at).eager[word].load_signed(MemoryOrder::Full);
+    // The children come first, so that what is added meanwhile is the group's own. Under the lock, a name has its record.
+    let mut below = vec![0_i64; tree.layout.eager];
+    tree.for_each_child(index, |_, child| {
+        for (word, sum) in below.iter_mut().enumerate() {
+            *sum = sum.wrapping_add(read(child, word));
+        }
+    });
     let eager = (1..values.len()).filter(|&column| tree.layout.columns[column].word.is_none());
-    for (word, column) in eager.enumerate() {
-        // Full: pairs with `add_eager`.
-        let read = |at: u32| tree.node(at).eager[word].load_signed(MemoryOrder::Full);
-        values[column] = Value::within(read(index), Some(0));
-        own[column] = children
-            .iter()
-            .fold(read(index), |rest, &child| rest.wrapping_sub(read(child)));
+    for ((word, below), column) in below.into_iter().enumerate().zip(eager) {
+        let value = read(index, word);
+        values[column] = Value::within(value, Some(0));
+        own[column] = value.wrapping_sub(below);
     }
 }
 

@@ -51,6 +51,10 @@ impl Statistic {
     ///
     /// An update then costs one contended atomic operation for each ancestor. This suits statistics that change rarely
     /// and must be exact at once.
+    ///
+    /// While an update is under way, some of the groups have it and others do not. An addition reaches the root first, and a
+    /// subtraction last. So at no moment does a group have less than its children together, if none of their parts is below 0. And
+    /// for a counter, a read of a group after a read of its child shows no less than the child had.
     pub const fn eager(self) -> Self {
         Self {
             is_eager: true,
