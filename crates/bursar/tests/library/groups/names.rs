@@ -1,6 +1,9 @@
 //! Names that tenants choose: no message forges a log line or controls a terminal.
 
-use crate::common::{Short, inner};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::common::{Pages, Short, Task, UNIT, crew, inner, units};
 use bursar::{CreateError, Limits, Memory};
 
 const EVIL: &str = "evil\n2026-01-01 ERROR root logged in\u{1b}[2J\u{202e}\u{85}";
@@ -68,6 +71,60 @@ fn what_is_told_on_stderr_is_escaped() {
     let stderr = String::from_utf8_lossy(&output.stderr);
     let told = stderr.lines().find(|line| line.starts_with("bursar:"));
     assert_shown(&told.expect("it is told"));
+}
+
+/// Threads make one name, and so do the reclaimers and callbacks that they call meanwhile: one group has it at a time, and it is
+/// free in the end.
+#[test]
+fn a_name_is_made_in_callbacks_too() {
+    let tenant = crate::common::memory().make_max("tenant", units(4));
+    let (holders, made) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
+    let make = {
+        let (tenant, made) = (tenant.clone(), made.clone());
+        move || match tenant.child("spill", Limits::none()) {
+            Ok(spill) => {
+                assert_eq!(holders.fetch_add(1, Ordering::SeqCst), 0);
+                drop(spill.try_charge(1));
+                std::thread::yield_now();
+                holders.fetch_sub(1, Ordering::SeqCst);
+                made.fetch_add(1, Ordering::SeqCst);
+            }
+            Err(CreateError::Exists { .. }) => (),
+            Err(other) => panic!("{other}"),
+        }
+    };
+    let (pages, calls) = (Pages::default(), Arc::<AtomicUsize>::default());
+    let (evicted, counted, makes) = (pages.clone(), calls.clone(), make.clone());
+    let reclaimer = tenant.add_reclaimer(0, move |request| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        makes();
+        evicted.evict(request.target)
+    });
+    let (counted, makes) = (calls.clone(), make.clone());
+    let watcher = tenant.on_pressure(move |_| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        makes();
+    });
+    let work = |_| {
+        for _ in 0..200 {
+            make();
+            let mut waiting = Task::new(tenant.charge_async(UNIT));
+            drop(waiting.poll());
+            if let Ok(page) = tenant.try_charge(UNIT) {
+                pages.push(page);
+            }
+        }
+    };
+    crew(4, work, || ());
+    drop((reclaimer, watcher));
+    let counts = [&made, &calls].map(|count| count.load(Ordering::SeqCst));
+    assert!(
+        counts.iter().all(|&count| count > 0),
+        "this shows too little: {counts:?}"
+    );
+    assert_eq!(tenant.events().panicked_callbacks, 0);
+    assert!(tenant.children().is_empty());
+    drop(tenant.make("spill"));
 }
 
 #[test]
