@@ -92,7 +92,7 @@ impl<M: Machine> Group<M> {
     ///
     /// Waiting charges are served in the order of their first polls. A small charge does not pass a larger one that waits for
     /// the same limit. [`Group::try_charge`] does not wait, and may pass. Dropping the future cancels the charge: nothing is
-    /// charged, and the next one has its turn.
+    /// charged, and the next one has its turn. [`ChargeAsync::give_up`] also returns the reason.
     ///
     /// A poll may block for a short time while stock is taken back, like [`Group::try_charge`]. It also runs reclaimers. If the poll
     /// must not block, no reclaimer may block. Above a `high` no poll sleeps; the debt is left for [`Group::take_debt`].

@@ -12,9 +12,13 @@ use crate::charge::Charge;
 use crate::group::Group;
 use crate::react::charge as charging;
 use crate::react::wait::Ticket;
-use crate::react::{ChargeError, Level, lifetime, pressure, wait};
+use crate::react::{ChargeError, Level, lifetime, pressure};
 
 /// A charge that waits for its turn and for memory; see [`Group::charge_async`]. Dropping it cancels the charge.
+///
+/// A wait that is dropped before it is served leaves a trace as a refusal does: [`Events::gave_up`](crate::Events::gave_up) counts it,
+/// [`Memory::refusals`](crate::Memory::refusals) keeps it, and the feature `tracing` tells it. [`ChargeAsync::give_up`] also returns the
+/// reason.
 ///
 /// # Panics
 /// If polled after it was ready. If a reclaimer that the poll asks panics; the future may be polled again then.
@@ -35,6 +39,35 @@ impl<M: Machine> ChargeAsync<M> {
             ticket,
             is_done: false,
         }
+    }
+
+    /// Gives up waiting, and returns the limit in the way at this moment and the users of its memory, as a refusal does. For a
+    /// wait that a timeout ended. If the charge would fit by now, the error names the limit that it waited for.
+    ///
+    /// ```
+    /// # use std::pin::pin;
+    /// # use std::task::{Context, Waker};
+    /// use bursar::{Limits, Memory};
+    ///
+    /// let memory = Memory::builder().max(64 << 20).build()?;
+    /// let acme = memory.root().child("acme", Limits::none())?;
+    /// let held = memory.root().child("umbrella", Limits::none())?.try_charge(60 << 20)?;
+    /// let mut waiting = acme.charge_async(10 << 20);
+    /// # assert!(pin!(&mut waiting).poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    /// // timeout(patience, &mut waiting).await has elapsed
+    /// assert_eq!(
+    ///     waiting.give_up().to_string(),
+    ///     "cannot charge 10.0 MiB to /acme: / uses 60.0 MiB of 64.0 MiB; largest below it: umbrella 60.0 MiB",
+    /// );
+    /// assert_eq!((acme.events().gave_up, memory.refusals().len()), (1, 1));
+    /// # drop(held);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// A second wait behind the same limit within 100 ms is counted, and not kept. A future that was never polled has no
+    /// place in a queue. Giving it up counts too.
+    pub fn give_up(mut self) -> ChargeError {
+        charging::give_up(self.group.core(), &mut self.ticket)
     }
 }
 
@@ -72,7 +105,9 @@ impl<M: Machine> Future for ChargeAsync<M> {
 
 impl<M: Machine> Drop for ChargeAsync<M> {
     fn drop(&mut self) {
-        wait::leave(self.group.core(), &mut self.ticket);
+        if self.ticket.is_queued() {
+            charging::give_up(self.group.core(), &mut self.ticket);
+        }
     }
 }
 

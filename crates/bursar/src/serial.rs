@@ -125,6 +125,7 @@ struct EventsForm {
     throttled_ns: u64,
     over_returned_bytes: u64,
     panicked_callbacks: u64,
+    gave_up: u64,
 }
 
 impl From<&Events> for EventsForm {
@@ -143,6 +144,7 @@ impl From<&Events> for EventsForm {
             throttled,
             over_returned_bytes,
             panicked_callbacks,
+            gave_up,
         } = events;
         Self {
             low,
@@ -157,6 +159,7 @@ impl From<&Events> for EventsForm {
             throttled_ns: ns(throttled),
             over_returned_bytes,
             panicked_callbacks,
+            gave_up,
         }
     }
 }

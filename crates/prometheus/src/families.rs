@@ -118,7 +118,7 @@ const ALWAYS: usize = 2;
 /// Counts of events at a group and below it.
 type CountOf = fn(&GroupSnapshot) -> u64;
 
-const EVENTS: [(Family, CountOf); 11] = [
+const EVENTS: [(Family, CountOf); 12] = [
     (
         counter("bursar_group_refused", "Charges that max refused"),
         |group| group.events.refused,
@@ -192,6 +192,13 @@ const EVENTS: [(Family, CountOf); 11] = [
     (
         counter("bursar_group_panicked_callbacks", "Callbacks that panicked"),
         |group| group.events.panicked_callbacks,
+    ),
+    (
+        counter(
+            "bursar_group_gave_up",
+            "Charges that waited and were given up",
+        ),
+        |group| group.events.gave_up,
     ),
 ];
 

@@ -36,7 +36,7 @@
 //! | `bursar_group_max_bytes`, `_high_bytes`, `_low_bytes`, `_min_bytes` | gauge | limits; no series if not set |
 //! | `bursar_group_pressure_level` | gauge | 0 none, 1 low, 2 high, 3 critical; label `by`: `all`, `usage`, `stall` |
 //! | `bursar_group_stall_seconds` | counter | time lost for want of memory; label `kind`: `some` or `full` |
-//! | `bursar_group_refused`, `_overshot`, `_above_max`, `_above_high`, `_below_low`, `_drained_bytes`, `_reclaimed_bytes`, `_reclaim_failed`, `_reclaim_unreturned`, `_throttled_seconds`, `_over_returned_bytes`, `_panicked_callbacks` | counter | [`bursar::Events`] at the group and all that are or were below it |
+//! | `bursar_group_refused`, `_overshot`, `_above_max`, `_above_high`, `_below_low`, `_drained_bytes`, `_reclaimed_bytes`, `_reclaim_failed`, `_reclaim_unreturned`, `_throttled_seconds`, `_over_returned_bytes`, `_panicked_callbacks`, `_gave_up` | counter | [`bursar::Events`] at the group and all that are or were below it |
 //! | `bursar_group_statistic` | gauge | each statistic that is a gauge; label `statistic` |
 //! | `bursar_group_statistic_count` | counter | each statistic that is a counter; label `statistic` |
 //! | `bursar_groups_folded` | gauge | children of the group that have no series of their own |

@@ -49,7 +49,7 @@ fn limit(bytes: u64) -> String {
 fn events(events: &Events) -> String {
     format!(
         "low {}\nhigh {}\nmax {}\noom {}\noom_kill 0\noom_group_kill 0\nrefused {}\novershot {}\ndrained_bytes {}\n\
-         reclaimed_bytes {}\nreclaim_failed {}\nreclaim_unreturned {}\nthrottled_usec {}\nover_returned_bytes {}\npanicked_callbacks {}\n",
+         reclaimed_bytes {}\nreclaim_failed {}\nreclaim_unreturned {}\nthrottled_usec {}\nover_returned_bytes {}\npanicked_callbacks {}\ngave_up {}\n",
         events.low,
         events.high,
         events.max,
@@ -63,6 +63,7 @@ fn events(events: &Events) -> String {
         events.throttled.as_micros(),
         events.over_returned_bytes,
         events.panicked_callbacks,
+        events.gave_up,
     )
 }
 

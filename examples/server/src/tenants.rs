@@ -25,8 +25,8 @@ pub enum Failure {
     Close(RemoveError),
     /// A limit stands in the way; the text names it, its biggest users, and what is in use.
     Refused(ChargeError),
-    /// The memory did not come in time.
-    Late(u64),
+    /// The memory did not come in time; with the limit that was in the way.
+    Late(ChargeError),
 }
 
 impl fmt::Display for Failure {
@@ -45,11 +45,7 @@ impl fmt::Display for Failure {
             Self::Create(error) => error.fmt(f),
             Self::Close(error) => error.fmt(f),
             Self::Refused(error) => error.fmt(f),
-            Self::Late(bytes) => write!(
-                f,
-                "no {} came free within {PATIENCE:?}",
-                bursar::Bytes(*bytes)
-            ),
+            Self::Late(reason) => write!(f, "waited for {PATIENCE:?}: {reason}"),
         }
     }
 }
@@ -136,9 +132,10 @@ impl Tenants {
         let query = tenant
             .group
             .child(format!("query-{number}"), Limits::none())?;
-        match timeout(PATIENCE, query.charge_async(bytes)).await {
+        let mut waiting = query.charge_async(bytes);
+        match timeout(PATIENCE, &mut waiting).await {
             Ok(charged) => Ok(charged?),
-            Err(_elapsed) => Err(Failure::Late(bytes)),
+            Err(_elapsed) => Err(Failure::Late(waiting.give_up())),
         }
     }
 

@@ -267,6 +267,15 @@ impl<M: Machine> Counters<M> {
         self.groups(index, end).find(|&at| max(at) < bytes)
     }
 
+    /// The first group from `index` up where a charge does not fit beside the usage of this moment.
+    pub(crate) fn full(&self, index: u32, bytes: u64) -> Option<u32> {
+        self.groups(index, None).find(|&at| {
+            // Full, both: after all calls that the caller knows to be over.
+            let max = self.counter(at).settings.max.load(MemoryOrder::Full);
+            self.usage_now(at).saturating_add(bytes) > max
+        })
+    }
+
     /// Claims `bytes` on a way, everywhere or nowhere.
     ///
     /// # Errors

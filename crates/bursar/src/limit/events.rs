@@ -24,9 +24,10 @@ pub(crate) enum Event {
     Throttled,
     OverReturned,
     Panicked,
+    GaveUp,
 }
 
-const EVENTS: usize = 12;
+const EVENTS: usize = 13;
 
 /// Counts of events at a group's limits. They only grow.
 ///
@@ -71,6 +72,9 @@ pub struct Events {
     /// Calls of [`crate::Group::on_pressure`] callbacks and of wakers that panicked. The panic was caught. Counted at the
     /// group that was watched or waited for.
     pub panicked_callbacks: u64,
+    /// Charges that waited ([`crate::Group::charge_async`]) and were given up before they were served. Counted at the group that was
+    /// charged.
+    pub gave_up: u64,
 }
 
 impl Events {
@@ -97,6 +101,7 @@ impl Events {
             panicked_callbacks: self
                 .panicked_callbacks
                 .saturating_sub(before.panicked_callbacks),
+            gave_up: self.gave_up.saturating_sub(before.gave_up),
         }
     }
 }
@@ -129,6 +134,7 @@ impl fmt::Display for Events {
         show("over-returned", &Bytes(over_returned), over_returned == 0)?;
         let panicked = self.panicked_callbacks;
         show("panicked callbacks", &panicked, panicked == 0)?;
+        show("gave up", &self.gave_up, self.gave_up == 0)?;
         if lead.is_empty() {
             f.write_str("nothing")?;
         }
@@ -174,6 +180,7 @@ impl<M: Machine> EventCounts<M> {
             throttled: Duration::from_nanos(count(Event::Throttled)),
             over_returned_bytes: count(Event::OverReturned),
             panicked_callbacks: count(Event::Panicked),
+            gave_up: count(Event::GaveUp),
         }
     }
 

@@ -409,6 +409,20 @@ pub(crate) fn poll_charge<M: Machine>(
     Poll::Ready(charged.map(|_| ()))
 }
 
+/// Gives up a charge that waits, so that the next one gets its turn. Returns the limit in its way. The caller refers to the group.
+pub(crate) fn give_up<M: Machine>(core: &Core<M>, ticket: &mut Ticket) -> ChargeError {
+    // As in `poll_charge`.
+    drop(fork::operation(core));
+    let (index, bytes, queued_at) = (ticket.index, ticket.bytes, ticket.queued_at);
+    wait::leave(core, ticket);
+    if core.tree().node(index).is_removed() {
+        return refusal::refuse(core, index, Refused::Removed, bytes);
+    }
+    // It may fit by now, or wait only behind others.
+    let limited = core.counters.full(index, bytes).or(queued_at);
+    refusal::gave_up(core, index, limited.unwrap_or(index), bytes)
+}
+
 /// A charge that has moved.
 pub(crate) struct Moved<'a, M: Machine> {
     reserved: u64,

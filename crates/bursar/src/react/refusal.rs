@@ -52,6 +52,26 @@ pub(super) fn refuse<M: Machine>(
         }
     };
     core.counters.count(limited, Event::Refused, 1);
+    let reached = reached(core, index, limited, bytes);
+    trace::refused(core, limited, &reached);
+    ChargeError::LimitReached(Box::new(reached))
+}
+
+/// Makes the reason of a charge that waited for `limited` and was given up, and counts it.
+pub(super) fn gave_up<M: Machine>(
+    core: &Core<M>,
+    index: u32,
+    limited: u32,
+    bytes: u64,
+) -> ChargeError {
+    core.counters.count(index, Event::GaveUp, 1);
+    let reached = reached(core, index, limited, bytes);
+    trace::gave_up(core, limited, &reached);
+    ChargeError::LimitReached(Box::new(reached))
+}
+
+/// The limit in the way of a charge. It is kept if it has a new report.
+fn reached<M: Machine>(core: &Core<M>, index: u32, limited: u32, bytes: u64) -> LimitReached {
     let (largest, report, largest_age, is_new) = lately(core, limited);
     let counter = core.counters.counter(limited);
     let reached = LimitReached {
@@ -72,8 +92,7 @@ pub(super) fn refuse<M: Machine>(
         }
         kept.push_back(reached.clone());
     }
-    trace::refused(core, limited, &reached);
-    ChargeError::LimitReached(Box::new(reached))
+    reached
 }
 
 /// The usage of the biggest living children. Looks at each child.

@@ -36,6 +36,15 @@ pub(super) fn refused<M: Machine>(core: &Core<M>, limited: u32, reached: &LimitR
         "refused");
 }
 
+/// A charge that waited for a limit was given up.
+pub(super) fn gave_up<M: Machine>(core: &Core<M>, limited: u32, reached: &LimitReached) {
+    event!(core, limited, GaveUp, WARN,
+        group = %crate::tree::printable(&reached.charged),
+        limited = %crate::tree::printable(&reached.limited),
+        requested_bytes = reached.requested, usage_bytes = reached.usage, max_bytes = reached.max,
+        "gave up waiting");
+}
+
 /// A charge that could not be refused went above the limit of `limited`.
 pub(super) fn overshot<M: Machine>(core: &Core<M>, index: u32, limited: u32, bytes: u64) {
     event!(core, limited, Overshot, WARN,

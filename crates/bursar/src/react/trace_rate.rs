@@ -11,6 +11,7 @@ const INTERVAL_NS: u64 = 100_000_000;
 #[derive(Clone, Copy)]
 pub(super) enum Kind {
     Refused,
+    GaveUp,
     Overshot,
     Throttled,
     Reclaimed,
@@ -19,8 +20,8 @@ pub(super) enum Kind {
 
 /// When each kind may come again, and how many were left out since it came last.
 pub(super) struct TraceRate<M: Machine> {
-    next_ns: [M::Word; 5],
-    left_out: [M::Word; 5],
+    next_ns: [M::Word; 6],
+    left_out: [M::Word; 6],
 }
 
 impl<M: Machine> TraceRate<M> {

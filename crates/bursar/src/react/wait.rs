@@ -41,6 +41,11 @@ impl Ticket {
         }
     }
 
+    /// Whether it is in a queue.
+    pub(crate) fn is_queued(&self) -> bool {
+        self.queued_at.is_some()
+    }
+
     /// Whether it was tried before.
     pub(super) fn has_waited(&self) -> bool {
         self.number.is_some()

@@ -171,6 +171,10 @@ impl<F: Future + Unpin> Task<F> {
         }
     }
 
+    pub fn into_future(self) -> F {
+        self.future
+    }
+
     pub fn poll(&mut self) -> Poll<F::Output> {
         let waker = Waker::from(self.wakes.clone());
         Pin::new(&mut self.future).poll(&mut Context::from_waker(&waker))

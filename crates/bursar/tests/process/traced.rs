@@ -5,13 +5,13 @@
 use std::fmt::{Debug, Write};
 use std::sync::{Arc, Mutex};
 
-use bursar::{HighPolicy, Limits, Memory};
+use bursar::{Charge, Freshness, HighPolicy, Limits, Memory};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber, subscriber};
 
 use crate::common::inner::in_own_process;
-use crate::common::{UNIT, refused, units};
+use crate::common::{Task, UNIT, refused, units};
 
 /// Keeps events as text.
 #[derive(Clone, Default)]
@@ -74,6 +74,9 @@ fn trouble() {
     });
     refused(full.try_charge(units(2)));
     let charge = full.charge(units(2));
+    let mut waiting = Task::new(full.charge_async(UNIT));
+    assert!(waiting.poll().is_pending());
+    drop(waiting);
     full.close().unwrap();
     drop(charge);
     drop(slow.try_charge(UNIT + UNIT / 16).unwrap());
@@ -91,6 +94,7 @@ fn each_kind_of_trouble_is_told() {
         [
             r"warn: message=refused left_out=0 group=/full\n limited=/full\n requested_bytes=2097152 usage_bytes=0 max_bytes=1048576",
             r"warn: message=overshot left_out=0 group=/full\n limited=/full\n bytes=2097152",
+            r"warn: message=gave up waiting left_out=0 group=/full\n limited=/full\n requested_bytes=1048576 usage_bytes=2097152 max_bytes=1048576",
             r"warn: message=removed with bytes charged left_out=0 group=/full\n left_bytes=2097152",
             "info: message=throttled left_out=0 group=/slow",
             "info: message=reclaimed left_out=0 group=/cache target_bytes=1048576 freed_bytes=2097152",
@@ -154,4 +158,75 @@ fn a_subscriber_that_panics_harms_nobody() {
     subscriber::with_default(Panics, || refused(full.try_charge(units(2))));
     assert_eq!(full.events().panicked_callbacks, 1);
     drop(full.try_charge(UNIT).unwrap());
+}
+
+/// Accounts for its lines in the memory that they are about, and looks around there.
+struct Accounts {
+    memory: Memory,
+    lines: Arc<Mutex<Vec<Charge>>>,
+}
+
+impl Subscriber for Accounts {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target() == "bursar"
+    }
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+    fn event(&self, _: &Event<'_>) {
+        let log = self.memory.find("/log").expect("it is kept");
+        let line = log.try_charge(100).expect("no limit");
+        self.lines.lock().unwrap().push(line);
+        if let Some(full) = self.memory.find("/full") {
+            refused(full.try_charge(units(2)));
+            drop(full.charge(units(2)));
+            let again = self.memory.root().child("full", Limits::none());
+            assert!(again.is_err(), "the name is taken");
+        }
+        assert!(self.memory.snapshot(Freshness::Exact).is_ok());
+        self.memory.tick();
+        drop(self.memory.refusals());
+    }
+    fn enter(&self, _: &Id) {}
+    fn exit(&self, _: &Id) {}
+}
+
+#[test]
+fn a_subscriber_may_charge_what_it_is_told_of() {
+    if !in_own_process(
+        module_path!(),
+        "a_subscriber_may_charge_what_it_is_told_of",
+        &[],
+    ) {
+        return;
+    }
+    // An event that is made for the first time within a subscriber is one that `tracing` takes for unwanted.
+    events(trouble);
+    let memory = Memory::builder().build().unwrap();
+    let (root, lines) = (memory.root(), Arc::<Mutex<Vec<Charge>>>::default());
+    let _log = root.child("log", Limits::none()).unwrap();
+    let full = root.child("full", Limits::max(UNIT)).unwrap();
+    let accounts = Accounts {
+        memory: memory.clone(),
+        lines: lines.clone(),
+    };
+    subscriber::with_default(accounts, || {
+        refused(full.try_charge(units(2)));
+        let charge = full.charge(units(2));
+        let mut waiting = Task::new(full.charge_async(UNIT));
+        assert!(waiting.poll().is_pending());
+        drop(waiting);
+        full.close().unwrap();
+        drop(charge);
+    });
+    let kept = lines.lock().unwrap().len();
+    assert_eq!(kept, 4, "a refusal, an overshoot, a wait, and an end");
+    let root = memory.root();
+    assert_eq!(
+        root.read(Freshness::Exact).unwrap().usage_bytes(),
+        100 * kept as u64
+    );
+    assert_eq!((root.events().panicked_callbacks, full.reserved()), (0, 0));
 }

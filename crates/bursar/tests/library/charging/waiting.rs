@@ -5,7 +5,7 @@
 
 use std::task::Poll;
 
-use bursar::{Charge, ChargeAsync, ChargeError, Group};
+use bursar::{Charge, ChargeAsync, ChargeError, Group, Memory};
 
 use crate::common::{Random, Short, Task, UNIT, block_on, crew, hop, memory, seed, units};
 
@@ -131,6 +131,51 @@ fn waiting_in_vain_is_an_error() {
     assert!(tasks[2].wakes() >= 1);
     drop((served(&mut tasks[2]), held));
     assert_eq!(tenant.reserved(), 0);
+}
+
+/// A wait that ends before it is served is counted and kept, whether it is dropped or asks for the reason.
+#[test]
+fn giving_up_tells_why() {
+    let memory = Memory::builder().max(units(64)).build().unwrap();
+    let (one, neighbour) = (memory.make("one"), memory.make_max("neighbour", units(62)));
+    let held = neighbour.try_charge(units(60)).unwrap();
+    let counts = |group: &Group| {
+        let events = group.events();
+        (events.gave_up, events.refused)
+    };
+    let waits = |group: &Group, units| {
+        let mut task = wait(group, units);
+        assert!(task.poll().is_pending());
+        task
+    };
+    let reason = |task: Task<ChargeAsync>| task.into_future().give_up().to_string();
+    drop(waits(&one, 10));
+    let (age, kept) = memory.refusals().pop().expect("the drop is kept");
+    assert!(!age.is_zero());
+    assert_eq!((&kept.charged[..], &kept.limited[..]), ("/one", "/"));
+    assert_eq!((kept.requested, kept.usage), (units(10), units(60)));
+    assert_eq!(counts(&one), (1, 0));
+    let second = reason(waits(&one, 10));
+    assert!(second.starts_with("cannot charge 10.0 MiB to /one: / uses 60.0 MiB of 64.0 MiB"));
+    assert_eq!([counts(&one), counts(&memory.root())], [(2, 0); 2]);
+    // The nearest limit in the way; what is in the way of those ahead; a limit that is in the way no more.
+    let own = "cannot charge 3.00 MiB to /neighbour: /neighbour uses 60.0 MiB of 62.0 MiB";
+    assert_eq!(reason(waits(&neighbour, 3)), own);
+    let (ahead, behind) = (waits(&one, 5), waits(&one, 1));
+    assert!(reason(behind).starts_with("cannot charge 1.00 MiB to /one: / uses"));
+    drop(held);
+    assert!(reason(ahead).starts_with("cannot charge 5.00 MiB to /one: / uses 0 B of"));
+    assert_eq!([counts(&one), counts(&neighbour)], [(4, 0), (1, 0)]);
+    // Those that do not wait leave no trace.
+    drop(wait(&one, 10));
+    drop(served(&mut wait(&one, 10)));
+    assert_refused(&mut wait(&one, 65), "/");
+    let _held = neighbour.try_charge(units(60)).unwrap();
+    let task = waits(&one, 10);
+    one.close().unwrap();
+    assert_eq!(reason(task), "cannot charge /one: it was removed");
+    assert_eq!(counts(&one), (4, 0));
+    assert_eq!(counts(&memory.root()), (5, 1));
 }
 
 #[test]

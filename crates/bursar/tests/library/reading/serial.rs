@@ -80,12 +80,13 @@ fn no_two_numbers_change_places() {
     events.over_returned_bytes = 10;
     events.panicked_callbacks = 11;
     events.reclaim_unreturned = 12;
+    events.gave_up = 13;
     assert_eq!(
         to_value(events).unwrap(),
         json!({
             "low": 1, "high": 2, "max": 3, "refused": 4, "overshot": 5, "drained_bytes": 6, "reclaimed_bytes": 7,
             "reclaim_failed": 8, "throttled_ns": 9, "over_returned_bytes": 10, "panicked_callbacks": 11,
-            "reclaim_unreturned": 12,
+            "reclaim_unreturned": 12, "gave_up": 13,
         })
     );
     let mut pressure = memory().root().pressure();
@@ -136,7 +137,7 @@ fn a_snapshot_is_a_list_of_groups() {
         json!({
             "low": 0, "high": 0, "max": count, "refused": count, "overshot": 0, "drained_bytes": 0,
             "reclaimed_bytes": 0, "reclaim_failed": 0, "throttled_ns": 0, "over_returned_bytes": 0,
-            "panicked_callbacks": 0, "reclaim_unreturned": 0,
+            "panicked_callbacks": 0, "reclaim_unreturned": 0, "gave_up": 0,
         })
     };
     assert_eq!(
