@@ -171,7 +171,7 @@ impl<M: Machine> Caches<M> {
             assert!(rounds > 0 || is_larger(), "refused, and nobody was asked");
             assert!(rounds == 0 || !never_fits, "asked for what never fits");
             assert!(
-                freed_last == 0 || rounds >= ROUNDS_MAX,
+                freed_last == 0 || rounds >= ROUNDS_MAX || is_larger(),
                 "refused after {rounds} rounds, of which the last freed {freed_last} bytes"
             );
         }
