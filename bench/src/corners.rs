@@ -383,12 +383,14 @@ impl Corner for Refusals {
 
     fn turn(&self, cpus: &[usize], slice: Slice) -> Vec<f64> {
         let block = if self.children.len() < 10_000 { 64 } else { 1 };
+        // More than is left, and not more than the limit: that is refused at once.
+        let bytes = LARGE.min(self.parent.limits().max);
         let spent = on_cpus(&cpus[..1], |_, meeting| {
             slice.run(
                 || meeting.join(),
                 || {
                     for _ in 0..block {
-                        let refused = self.asker.try_charge(LARGE);
+                        let refused = self.asker.try_charge(bytes);
                         let is_refused = matches!(refused, Err(ChargeError::LimitReached(_)));
                         self.refused
                             .fetch_add(u64::from(is_refused), Ordering::Relaxed);

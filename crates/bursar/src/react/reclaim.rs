@@ -284,7 +284,7 @@ pub(super) fn for_charge<M: Machine>(
 /// The limiting group's own reclaimers may be asked for everything. Others are asked for the usage of their group above its
 /// effective `min`. Groups inside each other are counted twice, and usage changes meanwhile. So `true` means only "perhaps".
 pub(super) fn may_make_room<M: Machine>(core: &Core<M>, limiting: u32, bytes: u64) -> bool {
-    if !has_any(core, limiting) {
+    if !has_any(core, limiting) || is_reclaiming(core) {
         return false;
     }
     let has_own = |own: &Registered<M>| !own.reclaimers.lock().is_empty();

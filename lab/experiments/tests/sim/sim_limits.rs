@@ -211,6 +211,7 @@ fn within(cpus: usize, struck: Struck) {
     // More than the shares, so that what the greedy ask for fits here and is refused above.
     let tenant = child(&company, "tenant", Limits::max(shares + 90_000));
     let queries = ["0", "1", "2"].map(|name| child(&tenant, name, Limits::none()));
+    let _byte = company.try_charge(1).expect("there is room");
     let left = AtomicU64::new(cpus as u64);
     let mut bodies: Vec<Body<'_>> = Vec::new();
     for number in 0..cpus as u64 {
@@ -237,8 +238,8 @@ fn within(cpus: usize, struck: Struck) {
         let (tenant, machine, left) = (&tenant, &machine, &left);
         bodies.push(Box::new(move || {
             while left.load(Ordering::Relaxed) > 0 {
-                // One byte more than the limit, and less than the tenant's: undone after it was reserved there.
-                drop(tenant.try_charge(shares + 5001).unwrap_err());
+                // With the byte one more than the limit, and less than the tenant's: undone after it was reserved there.
+                drop(tenant.try_charge(shares + 5000).unwrap_err());
                 machine.sleep_until(machine.now_ns() + 20 * US);
             }
         }));

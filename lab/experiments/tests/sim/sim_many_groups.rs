@@ -221,7 +221,8 @@ fn refusals_name_the_biggest_children_and_look_at_them_ten_times_a_second() {
             let charge = child.charge((1 << 20) + number as u64);
             children.push((child, charge));
         }
-        let refusal = || match tenant.try_charge(MAX + 1).unwrap_err() {
+        let _held = tenant.charge(1);
+        let refusal = || match tenant.try_charge(MAX).unwrap_err() {
             ChargeError::LimitReached(reached) => *reached,
             other => panic!("{other}"),
         };
