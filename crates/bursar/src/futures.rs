@@ -51,7 +51,8 @@ impl<M: Machine> ChargeAsync<M> {
     ///
     /// let memory = Memory::builder().max(64 << 20).build()?;
     /// let acme = memory.root().child("acme", Limits::none())?;
-    /// let held = memory.root().child("umbrella", Limits::none())?.try_charge(60 << 20)?;
+    /// let umbrella = memory.root().child("umbrella", Limits::none())?;
+    /// let held = umbrella.try_charge(60 << 20)?;
     /// let mut waiting = acme.charge_async(10 << 20);
     /// # assert!(pin!(&mut waiting).poll(&mut Context::from_waker(Waker::noop())).is_pending());
     /// // timeout(patience, &mut waiting).await has elapsed
