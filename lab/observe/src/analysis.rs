@@ -8,8 +8,8 @@ mod refresh;
 mod upkeep;
 mod waits;
 
-use crate::event::{Event, Kind};
-use crate::seen::{Machine, Seen};
+use crate::event::{Event, Kind, WAITS};
+use crate::seen::{LockKind, Machine, Missing, Seen};
 
 use bursts::Bursts;
 use flushes::Flushes;
@@ -74,7 +74,7 @@ impl Analysis {
         self.waits.take(event);
     }
 
-    /// Fills the lists of `seen`, and what the events tell of the machine. What `seen` lacks counts as unknown, not as none.
+    /// Fills the lists of `seen`, and what the events tell of the machine. Counts of an event that `seen` lacks are unknown, not 0.
     pub fn finish(self, seen: &mut Seen) {
         seen.upkeep = self.upkeeps.finish();
         if !seen.deep || seen.lacks("mm_page_pcpu_drain") {
@@ -89,8 +89,16 @@ impl Analysis {
         let (refreshes, left_out) = self.refreshes.finish();
         whole(left_out);
         seen.refreshes = refreshes;
-        let (waits, left_out) = self.waits.finish();
+        let (waits, unnamed, left_out) = self.waits.finish();
         whole(left_out);
+        let has_zone = waits.iter().any(|wait| wait.lock == LockKind::Zone);
+        // A session takes no more than some thousand stacks.
+        if unnamed > 0 && !has_zone && !seen.missing.iter().any(|it| it.removes == WAITS) {
+            seen.missing.push(Missing {
+                what: format!("stack of {unnamed} of {} waits", waits.len()),
+                removes: WAITS.to_owned(),
+            });
+        }
         let (bursts, release, left_out) = self.bursts.finish(&waits);
         whole(left_out);
         let (flushes, left_out) = self.flushes.finish();

@@ -6,8 +6,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use bursar_observe::analysis::Analysis;
+use bursar_observe::diagnosis::{Answer, diagnose};
 use bursar_observe::event::{
-    Decoder, Event, FLUSH_EVENTS, Kind, PAGE_EVENTS, TIMER_EVENTS, WAIT_EVENTS, WORK_EVENTS,
+    Decoder, Event, FLUSH_EVENTS, Kind, PAGE_EVENTS, TIMER_EVENTS, WAIT_EVENTS, WAITS, WORK_EVENTS,
 };
 use bursar_observe::figures::Figures;
 use bursar_observe::format::EventFormat;
@@ -194,6 +195,16 @@ fn stacks_name_the_zone_lock() {
     assert_eq!([named(true), named(false)], [3, 0]);
     let seen = analysed(&events, true);
     assert!(seen.waits.iter().any(|wait| wait.lock == LockKind::Zone));
+    assert!(!seen.loses(WAITS));
+    // As after the last stack that a session takes: waits, and nothing that names their locks.
+    let unnamed = events
+        .iter()
+        .filter(|event| !matches!(event.kind, Kind::Stack { .. }));
+    let mut seen = analysed(&unnamed.copied().collect::<Vec<_>>(), true);
+    assert!(!seen.waits.is_empty() && seen.loses(WAITS));
+    seen.machine.virtualized = Some(false);
+    let [_, zone, _] = diagnose(&seen, &Figures::of(&seen));
+    assert_eq!(zone.answer, Answer::CannotTell);
 }
 
 /// Damaged pages may lose events. They must neither stop the tool nor make it use much memory.

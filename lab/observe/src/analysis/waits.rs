@@ -11,6 +11,8 @@ pub struct Waits {
     /// Waits that have not ended, innermost last: an interrupt may wait while its task does.
     open: BTreeMap<u32, Vec<Wait>>,
     zone_locks: BTreeSet<u64>,
+    /// Addresses of locks of which a stack was taken.
+    named: BTreeSet<u64>,
     /// Time at which a CPU got the lock of a zone that says so itself.
     done: Vec<Wait>,
     left_out: u64,
@@ -46,6 +48,7 @@ impl Waits {
                 if let Some(wait) = open.last_mut() {
                     // The waiter took its stack before it began to wait, which takes longer than most waits.
                     wait.start_ns = event.time_ns;
+                    self.named.insert(wait.address);
                     if names_zone_lock {
                         self.zone_locks.insert(wait.address);
                     }
@@ -89,15 +92,18 @@ impl Waits {
         }
     }
 
-    /// All waits, those for zones' locks with their kind.
-    pub fn finish(mut self) -> (Vec<Wait>, u64) {
+    /// All waits, those for zones' locks with their kind, and the number of those whose lock no stack named.
+    pub fn finish(mut self) -> (Vec<Wait>, usize, u64) {
         for wait in &mut self.done {
             if self.zone_locks.contains(&wait.address) {
                 wait.lock = LockKind::Zone;
             }
         }
         self.done.sort_by_key(|wait| wait.start_ns);
-        (self.done, self.left_out)
+        let others = self.done.iter().filter(|wait| wait.lock == LockKind::Other);
+        let unnamed = others.filter(|wait| !self.named.contains(&wait.address));
+        let unnamed = unnamed.count();
+        (self.done, unnamed, self.left_out)
     }
 }
 
@@ -132,7 +138,9 @@ mod tests {
                 kind,
             });
         }
-        let (seen, _) = waits.finish();
+        let (seen, unnamed, _) = waits.finish();
+        // The interrupt's.
+        assert_eq!(unnamed, 1);
         let seen: Vec<_> = seen
             .iter()
             .map(|it| (it.address, it.lock, it.end_ns - it.start_ns))
