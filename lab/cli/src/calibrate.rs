@@ -81,7 +81,8 @@ pub fn calibrate(calibrate: &Calibrate, global: &Global) -> Result<ExitCode, Fai
         );
         return Ok(code);
     }
-    output.write(&document(&calibrate.experiment, &draws)?)?;
+    let text = document(&calibrate.experiment, &draws)?;
+    output.write(&text, |_| text.clone())?;
     Ok(code)
 }
 

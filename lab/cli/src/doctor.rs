@@ -83,7 +83,7 @@ pub fn doctor(global: &Global) -> Result<ExitCode, Failure> {
         TextFormat::Ndjson => format::json_line(&diagnosis)?,
         TextFormat::Csv => csv(&diagnosis),
     };
-    output.write(&document)?;
+    output.write(&document, |form| text(&diagnosis, form))?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -84,7 +84,7 @@ pub fn list(list: &List, global: &Global) -> Result<ExitCode, Failure> {
             .collect::<Result<_, _>>()?,
         TextFormat::Csv => csv(&all),
     };
-    output.write(&text)?;
+    output.write(&text, people)?;
     Ok(ExitCode::SUCCESS)
 }
 

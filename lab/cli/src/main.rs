@@ -27,6 +27,7 @@ mod options;
 mod output;
 mod page;
 mod picture;
+mod place;
 mod points;
 mod progress;
 mod published_figures;

@@ -26,6 +26,7 @@ use crate::failure::{Failure, INTERRUPTED};
 use crate::interruption;
 use crate::options::Global;
 use crate::output::Output;
+use crate::place::Place;
 use command::{End, Message, Running};
 use document::Document;
 pub use options::Observe;
@@ -84,7 +85,7 @@ pub fn observe(observe: &Observe, global: &Global) -> Result<ExitCode, Failure> 
         false => Mode::Light,
     };
     // Before the run, so that a run is not lost to a wrong path.
-    let record = observe.record.as_deref().map(record::create).transpose()?;
+    let record = observe.record.as_deref().map(Place::new).transpose()?;
     let tracefs = Tracefs::find().map_err(Failure::unavailable)?;
     // Declared before the session, so that the session ends first.
     let _janitor = janitor(&tracefs)?;
@@ -105,18 +106,19 @@ pub fn observe(observe: &Observe, global: &Global) -> Result<ExitCode, Failure> 
     let seen = session.finish().map_err(Failure::unavailable)?;
     let is_interrupted = matches!(end, End::Interrupted);
     let ended = command.map(|running| running.end(end, &messages));
-    if let (Some(path), Some(file)) = (&observe.record, record) {
+    let mut recorded = Ok(());
+    if let Some(place) = record {
         let recording = record::recording(&seen);
         let recording = match observe.redact {
             true => recording.redacted(),
             false => recording,
         };
-        record::write(&recording, path, file)?;
+        recorded = record::write(&recording, &place);
     }
 
     let document = Document::new(&seen, ended, probed, is_interrupted);
     write(&document, PEOPLE, format, output)?;
-    Ok(match is_interrupted {
+    recorded.map(|()| match is_interrupted {
         true => ExitCode::from(INTERRUPTED),
         false => ExitCode::SUCCESS,
     })

@@ -1,7 +1,7 @@
 //! Destination of the document: standard output, or a file that is checked before anything runs.
 
 use std::fmt;
-use std::fs::{self, File, OpenOptions};
+use std::fs;
 use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -9,48 +9,41 @@ use std::path::{Path, PathBuf};
 use crate::failure::Failure;
 use crate::markup::Markup;
 use crate::options::{Color, Global};
+use crate::place::Place;
 use crate::width;
 
 /// The place for one document.
 #[derive(Debug)]
 pub struct Output {
     file: Option<Place>,
-    color: bool,
-    width: Option<usize>,
-}
-
-/// A file to be written.
-#[derive(Debug)]
-struct Place {
-    path: PathBuf,
-    /// The file that is there already, unchanged. A new one is made when there is something to write.
-    old: Option<File>,
+    /// The form of a text for people there, and on standard output.
+    form: Markup,
+    standard_form: Markup,
 }
 
 impl Output {
     /// Checks that the place can be written, so that a run of minutes does not end in a refusal. An older document stays as it
     /// is, and no new file is made, until [`Self::write`].
     pub fn open(global: &Global) -> Result<Self, Failure> {
-        let file = match &global.output {
-            Some(path) => Some(Place::new(path)?),
-            None => None,
-        };
+        let file = global.output.as_deref().map(Place::new).transpose()?;
         Ok(Self::of(file, global))
     }
 
     fn of(file: Option<Place>, global: &Global) -> Self {
-        let to_terminal = || file.is_none() && io::stdout().is_terminal();
         let unwanted = || std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-        let color = match global.color {
-            Color::Always => true,
-            Color::Never => false,
-            Color::Auto => to_terminal() && !unwanted(),
+        let form = |is_standard: bool| Markup::Terminal {
+            color: match global.color {
+                Color::Always => true,
+                Color::Never => false,
+                Color::Auto => is_standard && io::stdout().is_terminal() && !unwanted(),
+            },
+            width: is_standard.then(width::of_stdout).flatten(),
         };
-        let width = match file {
-            Some(_) => None,
-            None => width::of_stdout(),
-        };
-        Self { file, color, width }
+        Self {
+            form: form(file.is_none()),
+            standard_form: form(true),
+            file,
+        }
     }
 
     /// Standard output, wherever the document goes.
@@ -60,81 +53,47 @@ impl Output {
 
     /// The form of a text for people: with the colours and the width of its place.
     pub fn terminal(&self) -> Markup {
-        Markup::Terminal {
-            color: self.color,
-            width: self.width,
-        }
+        self.form
     }
 
-    /// Writes the document. A reader that has gone away (`| head`) has what it wanted.
-    pub fn write(self, document: &str) -> Result<(), Failure> {
+    /// Writes the document. If its file cannot be written, the file stays as it was, and `table` goes to standard output instead: a
+    /// result is not lost. A reader that has gone away (`| head`) has what it wanted.
+    pub fn write(
+        self,
+        document: &str,
+        table: impl FnOnce(Markup) -> String,
+    ) -> Result<(), Failure> {
         let written = match &self.file {
-            Some(place) => place.write(document),
-            None => {
-                let mut stdout = io::stdout().lock();
-                let written = stdout.write_all(document.as_bytes());
-                written.and_then(|()| stdout.flush())
-            }
+            Some(place) => place.write(|mut file| file.write_all(document.as_bytes())),
+            None => to_standard(document),
         };
         match written {
-            Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(Failure::unavailable(
-                format!("cannot write {self}: {error}"),
-            )),
+            Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+                if self.file.is_some() {
+                    // The file's failure is the one to tell.
+                    let _ = to_standard(&table(self.standard_form));
+                }
+                Err(Failure::unavailable(format!(
+                    "cannot write {self}: {error}"
+                )))
+            }
             _ => Ok(()),
         }
     }
 }
 
+fn to_standard(text: &str) -> io::Result<()> {
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(text.as_bytes())?;
+    stdout.flush()
+}
+
 impl fmt::Display for Output {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.file {
-            Some(place) => write!(f, "{}", place.path.display()),
+            Some(place) => place.fmt(f),
             None => f.write_str("standard output"),
         }
-    }
-}
-
-impl Place {
-    fn new(path: &Path) -> Result<Self, Failure> {
-        let refused = |error: io::Error| {
-            let message = format!("cannot write {}: {error}", path.display());
-            match error.kind() {
-                ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
-                    Failure::unavailable(message)
-                }
-                _ => Failure::usage(message),
-            }
-        };
-        let old = match OpenOptions::new().write(true).open(path) {
-            Ok(file) => Some(file),
-            // Not a link to a file that does not exist: `path` itself is there.
-            Err(error) if error.kind() == ErrorKind::NotFound && !path.is_symlink() => {
-                try_beside(path).map_err(refused)?;
-                None
-            }
-            Err(error) => return Err(refused(error)),
-        };
-        Ok(Self {
-            path: path.to_owned(),
-            old,
-        })
-    }
-
-    fn write(&self, document: &str) -> io::Result<()> {
-        let new;
-        let mut file = match &self.old {
-            Some(file) => file,
-            None => {
-                new = File::create(&self.path)?;
-                &new
-            }
-        };
-        // Devices and pipes have no length to set.
-        if file.metadata()?.is_file() {
-            file.set_len(0)?;
-        }
-        file.write_all(document.as_bytes())?;
-        file.flush()
     }
 }
 
@@ -162,15 +121,4 @@ pub fn refuse_to_replace<'a>(
             input.display()
         )))
     })
-}
-
-/// Makes a file beside `path` and removes it again: what fails for it would fail for `path`.
-fn try_beside(path: &Path) -> io::Result<()> {
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(format!(".bursar-{}", std::process::id()));
-    OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .open(&beside)?;
-    fs::remove_file(&beside)
 }

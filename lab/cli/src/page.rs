@@ -1,8 +1,10 @@
 //! The page of `bursar run` alone, which is written beside the screen without being asked for.
 
 use std::fs;
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Write};
 use std::path::Path;
+
+use crate::place;
 
 /// The page, in the current directory.
 pub const NAME: &str = "bursar-run.html";
@@ -26,14 +28,8 @@ pub fn write(directory: &Path, page: &str) -> Result<(), String> {
             }
         }
     }
-    // Beside it first: a page that is cut off would not have the mark.
-    let beside = directory.join(format!("{NAME}.bursar-{}", std::process::id()));
-    let written = fs::write(&beside, format!("{page}{MARK}"));
-    let written = written.and_then(|()| fs::rename(&beside, path));
-    written.map_err(|error| {
-        let _ = fs::remove_file(&beside);
-        error.to_string()
-    })
+    let written = place::replace(path, |mut file| write!(file, "{page}{MARK}"));
+    written.map_err(|error| error.to_string())
 }
 
 #[cfg(test)]

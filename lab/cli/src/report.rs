@@ -6,7 +6,7 @@ use crate::args::Report;
 use crate::failure::Failure;
 use crate::options::Global;
 use crate::output::{self, Output};
-use crate::{format, result_file};
+use crate::{format, result_file, table};
 
 /// Reads, merges and writes. A file that is read is not written.
 pub fn report(report: &Report, global: &Global) -> Result<ExitCode, Failure> {
@@ -17,6 +17,6 @@ pub fn report(report: &Report, global: &Global) -> Result<ExitCode, Failure> {
     let documents = bursar_experiments::merge(&sources).map_err(Failure::usage)?;
     let output = Output::open(global)?;
     let text = format::documents(&documents, format, output.terminal(), global.verbose)?;
-    output.write(&text)?;
+    output.write(&text, |form| table::run(&documents, form, global.verbose))?;
     Ok(format::exit_code(&documents))
 }

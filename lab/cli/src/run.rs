@@ -93,16 +93,20 @@ fn show(
     global: &Global,
 ) -> Result<(), Failure> {
     let terminal = output.terminal();
+    let mut written = Ok(());
     let page = match shown {
         Shown::Whole(format) => {
             let text = format::documents(documents, format, terminal, global.verbose)?;
-            return output.write(&text);
+            return output.write(&text, |form| table::run(documents, form, global.verbose));
         }
         Shown::Screen => beside(Path::new(""), documents)?,
         Shown::ScreenAndPage(page) => {
             let place = page.to_string();
-            page.write(&html::page(documents)?)?;
-            format!("Pictures and figures of these runs: {place}")
+            written = page.write(&html::page(documents)?, |_| String::new());
+            match written {
+                Ok(()) => format!("Pictures and figures of these runs: {place}"),
+                Err(_) => "No pictures: they could not be written.".to_owned(),
+            }
         }
     };
     let mut text = screen::text(documents, seconds, &page, terminal);
@@ -110,7 +114,8 @@ fn show(
         text.push('\n');
         text.push_str(&table::run(documents, terminal, true));
     }
-    output.write(&text)
+    output.write(&text, |_| text.clone())?;
+    written
 }
 
 /// Writes the page of a whole run into a directory, and says where it is or why there is none.

@@ -131,14 +131,6 @@ fn an_ending_that_names_no_form_is_refused_unless_a_form_is_asked_for() {
 }
 
 #[test]
-#[cfg(target_os = "linux")]
-fn a_full_device_is_an_error_and_no_panic() {
-    let output = bursar(&["doctor", "-o", "/dev/full"]);
-    assert_eq!(output.status.code(), Some(3));
-    assert!(stderr(&output).contains("/dev/full"), "{}", stderr(&output));
-}
-
-#[test]
 fn an_unknown_backend_is_refused() {
     for arguments in [&["doctor"][..], &QUICK] {
         let output = command()

@@ -77,7 +77,7 @@ pub fn compare(compare: &Compare, global: &Global) -> Result<ExitCode, Failure> 
         TextFormat::Ndjson => data::ndjson(&compared)?,
         TextFormat::Csv => data::csv(&compared)?,
     };
-    output.write(&text)?;
+    output.write(&text, |form| text::text(&compared, form))?;
     Ok(match compared.worse {
         0 => ExitCode::SUCCESS,
         _ => ExitCode::from(EXPECTATION_FAILED),

@@ -63,7 +63,7 @@ pub fn explore(explore: &Explore, global: &Global) -> Result<ExitCode, Failure> 
         TextFormat::Ndjson => document::ndjson(&document)?,
         TextFormat::Csv => document::csv(&document),
     };
-    output.write(&text)?;
+    output.write(&text, |form| text::text(&document, form))?;
     Ok(if document.interrupted {
         ExitCode::from(INTERRUPTED)
     } else if document.is_as_expected() {

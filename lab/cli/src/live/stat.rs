@@ -42,7 +42,7 @@ pub fn print(target: &Target, global: &Global) -> Result<ExitCode, Failure> {
         TextFormat::Ndjson => lines(&sent)?,
         TextFormat::Csv => csv(&document),
     };
-    output.write(&text)?;
+    output.write(&text, table)?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -31,5 +31,5 @@ pub fn write<D: Serialize>(
         Format::Text(TextFormat::Csv) => (people.csv)(document),
         Format::Html | Format::Svg => html::of_text(people.title, &text(Markup::Html))?,
     };
-    output.write(&text)
+    output.write(&text, |form| (people.text)(document, form))
 }

@@ -25,6 +25,7 @@ use super::{record, replay};
 use crate::failure::Failure;
 use crate::options::Global;
 use crate::output::{Output, refuse_to_replace};
+use crate::place::Place;
 
 /// Pages of a batch where no zone says so: those of 4 KiB pages.
 const BATCH: u64 = 63;
@@ -49,6 +50,7 @@ pub fn read(path: &Path, observe: &Observe, global: &Global) -> Result<ExitCode,
         refuse_to_replace(inputs().collect::<Vec<_>>().iter(), written.as_deref())?;
     }
     let output = Output::open(global)?;
+    let record = observe.record.as_deref().map(Place::new).transpose()?;
     let symbols = observe.kallsyms.as_deref().map(symbols).transpose()?;
     let Contents {
         damage,
@@ -58,7 +60,8 @@ pub fn read(path: &Path, observe: &Observe, global: &Global) -> Result<ExitCode,
     if let Some(damage) = &damage {
         eprintln!("warning: {}: {damage}", path.display());
     }
-    if observe.redact || observe.record.is_some() {
+    let mut recorded = Ok(());
+    if observe.redact || record.is_some() {
         let mut recording = recording.unwrap_or_else(|| record::recording(&seen));
         if observe.redact {
             recording = recording.redacted();
@@ -67,14 +70,14 @@ pub fn read(path: &Path, observe: &Observe, global: &Global) -> Result<ExitCode,
                 .clone_from(&recording.header.kernel_release);
             (seen.tasks, seen.cgroups) = names(&recording.names);
         }
-        if let Some(path) = &observe.record {
-            record::write(&recording, path, record::create(path)?)?;
+        if let Some(place) = &record {
+            recorded = record::write(&recording, place);
         }
     }
     let mut document = Document::new(&seen, None, None, false);
     document.damage = damage;
     write(&document, PEOPLE, format, output)?;
-    Ok(ExitCode::SUCCESS)
+    recorded.map(|()| ExitCode::SUCCESS)
 }
 
 fn symbols(path: &Path) -> Result<Symbols, Failure> {

@@ -1,32 +1,30 @@
 //! `bursar observe --record`: from what a run observed to a recording.
 
-use std::fs::File;
-use std::io::BufWriter;
-use std::path::Path;
+use std::io::{self, BufWriter};
 
 use bursar_observe::event::{LATENESS, REQUESTS, RSTAT, TARGETS, WAITS, WORK};
 use bursar_observe::seen::{self, Seen};
 use bursar_recording::{
     Burst, BurstKind, Cause, End, Event, Events, Flush, Header, Hold, LockKind, Names, Recording,
-    Upkeep, Wait, Zone,
+    Upkeep, Wait, WriteError, Zone,
 };
 
 use crate::failure::Failure;
+use crate::place::Place;
 
 /// Interval of upkeep where the kernel does not say.
 const STAT_INTERVAL_MS: u64 = 1_000;
 
-/// Creates the file. It replaces another only if that can be written.
-pub fn create(path: &Path) -> Result<File, Failure> {
-    File::create(path)
-        .map_err(|error| Failure::usage(format!("cannot write {}: {error}", path.display())))
-}
-
-/// Writes a recording to the file of that path.
-pub fn write(recording: &Recording, path: &Path, file: File) -> Result<(), Failure> {
-    let written = recording.write(BufWriter::new(file));
-    written
-        .map_err(|error| Failure::unavailable(format!("cannot write {}: {error}", path.display())))
+/// Writes a recording to a file.
+pub fn write(recording: &Recording, place: &Place) -> Result<(), Failure> {
+    let written = place.write(|file| {
+        let written = recording.write(BufWriter::new(file));
+        written.map_err(|error| match error {
+            WriteError::Io(error) => error,
+            other => io::Error::other(other),
+        })
+    });
+    written.map_err(|error| Failure::unavailable(format!("cannot write {place}: {error}")))
 }
 
 /// Makes the recording of a run. Items of CPUs that the header does not have are left out.

@@ -1,0 +1,171 @@
+//! The file of `-o`: whole, or as it was before.
+#![cfg(unix)]
+
+mod common;
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use common::*;
+
+/// A directory for one test's files.
+struct Directory(PathBuf);
+
+impl Directory {
+    fn new(name: &str) -> Self {
+        let name = format!("bursar-output-{}-{name}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        fs::create_dir_all(&path).expect("a temporary directory");
+        Self(path)
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    fn names(&self) -> Vec<String> {
+        let entries = fs::read_dir(&self.0).expect("a directory");
+        let names = entries.map(|entry| entry.expect("an entry").file_name());
+        let mut names: Vec<String> = names
+            .map(|name| name.to_string_lossy().into_owned())
+            .collect();
+        names.sort();
+        names
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Runs the program where no file can grow, as on a full disk.
+fn on_a_full_disk(arguments: &[&str]) -> Output {
+    Command::new("sh")
+        .args(["-c", "trap '' XFSZ; ulimit -f 0; exec \"$@\"", "sh"])
+        .arg(env!("CARGO_BIN_EXE_bursar"))
+        .args(arguments)
+        .env_remove("COLUMNS")
+        .stdin(Stdio::null())
+        .output()
+        .expect("a shell")
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("a temporary path is text")
+}
+
+#[test]
+fn a_file_that_cannot_be_written_stays_and_the_table_is_shown() {
+    let directory = Directory::new("full");
+    let result = result("full.json", &["-svariants=combining,direct"]);
+    let result = result.path();
+    for (arguments, table) in [
+        (&["report", result][..], "Findings"),
+        (&["compare", result, result], "Findings"),
+        (&["doctor"], "BURSAR_BACKEND"),
+        (&["list"], "vmstat-spread"),
+        (&["explore", "combining", "--schedules", "10"], "combining"),
+        (&SIMULATED, "Findings"),
+    ] {
+        for (ending, is_there) in [("json", true), ("txt", true), ("csv", false)] {
+            let file = directory.file(&format!("kept.{ending}"));
+            if is_there {
+                fs::write(&file, "an older result").expect("room");
+            }
+            let before = directory.names();
+            let output = on_a_full_disk(&[arguments, &["-o", text(&file)]].concat());
+            assert_eq!(output.status.code(), Some(3), "{arguments:?}: {output:?}");
+            let said = stderr(&output);
+            assert!(
+                said.contains("cannot write") && said.contains(text(&file)),
+                "{said}"
+            );
+            assert!(stdout(&output).contains(table), "{arguments:?}: {output:?}");
+            assert_eq!(directory.names(), before, "{arguments:?}");
+            if is_there {
+                let kept = fs::read_to_string(&file).expect("the file");
+                assert_eq!(kept, "an older result", "{arguments:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_page_or_a_script_that_cannot_be_written_stays() {
+    let directory = Directory::new("page");
+    let result = result("page.json", &["-svariants=combining"]);
+    for (arguments, name) in [
+        (&["report", result.path()][..], "page.html"),
+        (&["report", result.path()], "picture.svg"),
+        (&["completions", "bash"], "bursar.sh"),
+        (&["man"], "bursar.1"),
+    ] {
+        let file = directory.file(name);
+        fs::write(&file, "an older one").expect("room");
+        let output = on_a_full_disk(&[arguments, &["-o", text(&file)]].concat());
+        assert_eq!(output.status.code(), Some(3), "{arguments:?}: {output:?}");
+        let kept = fs::read_to_string(&file).expect("the file");
+        assert_eq!(kept, "an older one", "{arguments:?}");
+    }
+    let names = ["bursar.1", "bursar.sh", "page.html", "picture.svg"];
+    assert_eq!(directory.names(), names);
+}
+
+#[test]
+fn a_recording_that_cannot_be_written_stays_and_the_document_is_shown() {
+    let directory = Directory::new("recording");
+    let (old, new) = (directory.file("old.bursar"), directory.file("new.bursar"));
+    fs::write(&old, "an older recording").expect("room");
+    let trace = "../observe/tests/fixtures/6.18-light.trace.dat";
+    for file in [&old, &new] {
+        let output = on_a_full_disk(&["observe", "--read", trace, "--record", text(file)]);
+        assert_eq!(output.status.code(), Some(3), "{output:?}");
+        assert!(stderr(&output).contains(text(file)), "{output:?}");
+        assert!(stdout(&output).contains("trace-cmd"), "{output:?}");
+    }
+    assert_eq!(directory.names(), ["old.bursar"]);
+    let kept = fs::read_to_string(&old).expect("the file");
+    assert_eq!(kept, "an older recording");
+}
+
+/// The new file is as its owner has set the old one, under the same names.
+#[test]
+fn a_result_keeps_the_links_and_the_permissions_of_the_old_one() {
+    let directory = Directory::new("link");
+    let (file, link) = (directory.file("it.json"), directory.file("latest.json"));
+    fs::write(&file, "old").expect("room");
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).expect("it is ours");
+    symlink("it.json", &link).expect("a link");
+    succeeded(&bursar(&["doctor", "-o", text(&link)]));
+    assert!(link.is_symlink());
+    let written = fs::read_to_string(&file).expect("the file");
+    assert!(written.contains("\"backend\""), "{written}");
+    let mode = file.metadata().expect("the file").permissions().mode();
+    assert_eq!(mode & 0o777, 0o640);
+    assert_eq!(directory.names(), ["it.json", "latest.json"]);
+}
+
+/// A file beside which no other can be made is refused before anything runs.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_directory_that_takes_no_file_is_named_before_the_run() {
+    let comm = "/proc/self/comm";
+    let output = bursar(&["doctor", "-f", "json", "-o", comm]);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    let said = stderr(&output);
+    assert!(said.contains(comm) && said.contains("beside it"), "{said}");
+    assert!(output.stdout.is_empty(), "{output:?}");
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_full_device_is_an_error_and_no_panic() {
+    let output = bursar(&["doctor", "-o", "/dev/full"]);
+    assert_eq!(output.status.code(), Some(3));
+    assert!(stderr(&output).contains("/dev/full"), "{}", stderr(&output));
+    assert!(stdout(&output).contains("BURSAR_BACKEND"), "{output:?}");
+}
