@@ -61,6 +61,7 @@ mod clock;
 mod connection;
 mod error;
 mod files;
+mod find;
 mod peer;
 mod poll;
 mod request;
@@ -71,5 +72,6 @@ mod socket;
 mod tree;
 
 pub use error::StartError;
+pub use find::{DeadSocket, Found, default_paths, find};
 pub use server::{Builder, Server};
-pub use socket::{default_path, default_paths};
+pub use socket::default_path;

@@ -46,16 +46,6 @@ pub fn default_path(process: u32) -> PathBuf {
     directory.join(format!("{process}.sock"))
 }
 
-/// The paths where a process of this user may serve by itself: [`default_path`], and the one that it has without
-/// `XDG_RUNTIME_DIR`, which a service often lacks.
-pub fn default_paths(process: u32) -> Vec<PathBuf> {
-    let user = geteuid().as_raw();
-    let other = PathBuf::from(format!("/tmp/bursar-{user}/{process}.sock"));
-    let mut paths = vec![default_path(process), other];
-    paths.dedup();
-    paths
-}
-
 /// The file of a socket that listens.
 #[derive(Debug)]
 pub(crate) struct SocketFile {
@@ -85,11 +75,17 @@ impl Drop for SocketFile {
 }
 
 /// A lock on a directory.
-struct Turn<'a>(&'a OwnedFd);
+pub(crate) struct Turn<'a>(&'a OwnedFd);
 
 impl<'a> Turn<'a> {
     fn take(directory: &'a OwnedFd) -> Result<Self, Errno> {
         rustix::fs::flock(directory, FlockOperation::LockExclusive)?;
+        Ok(Self(directory))
+    }
+
+    /// Takes the lock if nobody has it.
+    pub(crate) fn try_take(directory: &'a OwnedFd) -> Result<Self, Errno> {
+        rustix::fs::flock(directory, FlockOperation::NonBlockingLockExclusive)?;
         Ok(Self(directory))
     }
 }
@@ -237,7 +233,7 @@ fn remove_stale(path: &Path) -> Result<(), StartError> {
         });
     }
     match listening(path).map_err(|error| system("ask whether a server answers on", error))? {
-        Listening::Nobody => {
+        Listening::Nobody | Listening::Orphan => {
             rustix::fs::unlink(path).map_err(|error| system("remove the stale", error))
         }
         Listening::Somebody(process) => Err(StartError::Taken {
@@ -247,14 +243,16 @@ fn remove_stale(path: &Path) -> Result<(), StartError> {
     }
 }
 
-enum Listening {
+pub(crate) enum Listening {
     Nobody,
+    /// A forked child of a process that has ended. It does not answer.
+    Orphan,
     /// A process, if the system tells which.
     Somebody(Option<u32>),
 }
 
 /// Looks for the process that listens on a socket.
-fn listening(path: &Path) -> Result<Listening, Errno> {
+pub(crate) fn listening(path: &Path) -> Result<Listening, Errno> {
     let probe = rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None)?;
     rustix::io::fcntl_setfd(&probe, FdFlags::CLOEXEC)?;
     // The queue of a server that hangs may be full.
@@ -265,11 +263,10 @@ fn listening(path: &Path) -> Result<Listening, Errno> {
         Err(error) => Err(error),
         Ok(()) => {
             let process = peer::process(&probe);
-            // A forked child may still have the socket of a parent that has ended. It does not answer.
             let has_ended =
                 |process| rustix::process::test_kill_process(process) == Err(Errno::SRCH);
             match process {
-                Some(process) if has_ended(process) => Ok(Listening::Nobody),
+                Some(process) if has_ended(process) => Ok(Listening::Orphan),
                 _ => {
                     Ok(Listening::Somebody(process.map(|process| {
                         process.as_raw_nonzero().get().unsigned_abs()

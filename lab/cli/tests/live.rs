@@ -74,6 +74,11 @@ impl Scene {
             .into_owned()
     }
 
+    /// File with the process of `top`.
+    fn process_file(&self) -> PathBuf {
+        self.directory.join("process")
+    }
+
     fn stat(&self, arguments: &[&str]) -> process::Output {
         let mut stat = command();
         stat.args(["stat", "--socket", &self.socket()])
@@ -111,6 +116,28 @@ fn stat_names_what_was_left_behind() {
     assert!(text.contains(said), "{text}");
     drop(held);
     assert!(!succeeded(&scene.stat(&[])).contains("ended with bytes"));
+}
+
+/// Stock counts against the limit, but no charge lacks it: the share is of what is in use.
+#[test]
+fn the_share_of_a_limit_is_of_what_is_in_use() {
+    let scene = Scene::new();
+    let group = scene.memory.root().child("bronze", Limits::max(1 << 20));
+    let group = group.expect("a name");
+    drop(group.try_charge(4096).expect("room"));
+    let text = succeeded(&scene.stat(&[]));
+    let bronze = text.lines().find(|line| line.contains("bronze"));
+    let cells: Vec<_> = bronze.expect("a row").split_ascii_whitespace().collect();
+    assert_eq!(
+        cells[1..8],
+        ["0", "B", "of", "1.00", "MiB", "0", "%"],
+        "{text}"
+    );
+    let reserved = succeeded(&scene.stat(&["-f", "csv", "--path", "/bronze"]));
+    assert!(
+        !reserved.contains("/bronze,0,0,"),
+        "it has no stock: {reserved}"
+    );
 }
 
 #[test]
@@ -198,15 +225,120 @@ fn the_only_server_is_found_and_of_several_one_must_be_chosen() {
     drop(second);
 }
 
+/// Sockets of a user's processes, which answer with a tree, and whose directory goes in the end.
+#[cfg(target_os = "linux")]
+struct OtherUser {
+    directory: PathBuf,
+    processes: Vec<process::Child>,
+}
+
+#[cfg(target_os = "linux")]
+impl OtherUser {
+    /// `None` if this process may not act for another user.
+    fn new() -> Option<Self> {
+        use std::os::unix::fs::{PermissionsExt, chown};
+        use std::os::unix::process::CommandExt;
+        let user = 1_000_000_000 + process::id();
+        let directory = PathBuf::from(format!("/tmp/bursar-{user}"));
+        fs::create_dir(&directory).expect("nobody has this number");
+        let mut other = Self {
+            directory,
+            processes: Vec::new(),
+        };
+        fs::set_permissions(&other.directory, fs::Permissions::from_mode(0o700)).ok()?;
+        chown(&other.directory, Some(user), Some(user)).ok()?;
+        for _ in 0..2 {
+            // It ends with its input.
+            let waits = Command::new("cat").uid(user).stdin(Stdio::piped()).spawn();
+            other.processes.push(waits.ok()?);
+        }
+        Some(other)
+    }
+
+    fn sockets(&self) -> Vec<(u32, PathBuf)> {
+        let numbers = self.processes.iter().map(process::Child::id);
+        numbers
+            .map(|number| (number, self.directory.join(format!("{number}.sock"))))
+            .collect()
+    }
+}
+
+#[cfg(target_os = "linux")]
+impl Drop for OtherUser {
+    fn drop(&mut self) {
+        for process in &mut self.processes {
+            drop(process.stdin.take());
+            let _ = process.wait();
+        }
+        let _ = fs::remove_dir_all(&self.directory);
+    }
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn root_finds_the_servers_of_other_users() {
+    let Some(other) = OtherUser::new() else {
+        println!("skipped: only root may act for another user");
+        return;
+    };
+    let scene = Scene::new();
+    let run = |arguments: &[&str]| {
+        let mut stat = command();
+        stat.arg("stat")
+            .args(arguments)
+            .env_remove("XDG_RUNTIME_DIR");
+        stat.output().expect("the program starts")
+    };
+    for (number, socket) in other.sockets() {
+        fs::hard_link(scene.socket(), &socket).expect("one file system");
+        let text = succeeded(&run(&["--pid", &number.to_string()]));
+        assert!(text.contains("48.0 MiB in use"), "{text}");
+    }
+    let list = run(&[]);
+    assert_eq!(list.status.code(), Some(2), "{list:?}");
+    for (number, _) in other.sockets() {
+        assert!(
+            stderr(&list).contains(&format!("--pid {number}  ")),
+            "{list:?}"
+        );
+    }
+}
+
+#[test]
+fn dead_sockets_are_named_and_removed() {
+    let directory = directory();
+    let [gone, runs] =
+        [1 << 30, process::id()].map(|number: u32| directory.join(format!("bursar/{number}.sock")));
+    for path in [&gone, &runs] {
+        drop(UnixListener::bind(path).expect("a socket"));
+    }
+    let server = Server::builder().path(directory.join("bursar/1.sock"));
+    let memory = Memory::builder().build().expect("a memory");
+    let _server = server.start(&memory).expect("a socket");
+    let mut stat = command();
+    let output = stat.arg("stat").env("XDG_RUNTIME_DIR", &directory).output();
+    let output = output.expect("the program starts");
+    succeeded(&output);
+    for (path, done) in [
+        (&gone, "removed"),
+        (&runs, "no server listens there any more"),
+    ] {
+        let said = format!("{}: {done}", path.display());
+        assert!(stderr(&output).contains(&said), "{output:?}");
+    }
+    assert!(!gone.exists() && runs.exists());
+    fs::remove_dir_all(&directory).expect("it is ours");
+}
+
 /// Answers one client with some bytes, and hangs up.
-fn answer(bytes: &'static [u8]) -> (PathBuf, thread::JoinHandle<()>) {
+fn answer(bytes: impl AsRef<[u8]> + Send + 'static) -> (PathBuf, thread::JoinHandle<()>) {
     let directory = directory();
     let listener = UnixListener::bind(directory.join("it.sock")).expect("a socket");
     let answers = thread::spawn(move || {
         let (mut client, _) = listener.accept().expect("a client");
         let mut request = [0; 4096];
         let _ = client.read(&mut request);
-        let _ = client.write_all(bytes);
+        let _ = client.write_all(bytes.as_ref());
     });
     (directory, answers)
 }
@@ -230,6 +362,11 @@ fn answers_that_make_no_sense_are_told() {
         ),
         (b"\xff\xff\xff", "not text"),
         (b"", "cut off"),
+        (
+            b"HTTP/1.1 301 Moved Permanently\r\nLocation: /\r\n\r\n",
+            "it.sock: 301 Moved Permanently\n",
+        ),
+        (b"HTTP/1.1 500\r\n\r\n \r\n", "it.sock: 500\n"),
     ] {
         let (directory, answers) = answer(bytes);
         let socket = directory.join("it.sock");
@@ -238,6 +375,100 @@ fn answers_that_make_no_sense_are_told() {
         assert_fails(&output, 3, said);
         fs::remove_dir_all(directory).expect("it is ours");
     }
+}
+
+/// Text that a terminal obeys, and marks that turn text around.
+const LIES: &str = "\u{1b}]0;x\u{7}\u{1b}[2J\u{9b}31m\u{7f}\u{202e}";
+
+/// A terminal obeys none of this text.
+fn assert_harmless(text: &str, of: &str) {
+    let harmful = |it: char| {
+        it != '\n' && it.is_control()
+            || matches!(it, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    assert!(!text.contains(harmful), "{of}: {text:?}");
+}
+
+#[test]
+fn no_text_of_a_server_reaches_the_terminal_as_it_is() {
+    let tree = |kind: &str| {
+        serde_json::json!({
+            "schema": 1, "kind": kind, "pid": 1, "program": LIES, "uptime_ns": 1, "taken_unix_ns": 1, "freshness": LIES,
+            "groups": [{
+                "path": LIES, "depth": 0, "limits": {"max": 8}, "reading": {"usage": {"value": 1}}, "reserved": 1, "peak": 1,
+                "events": {"refused": 0, "reclaimed_bytes": 0}, "pressure": {"level": LIES},
+            }],
+        })
+        .to_string()
+    };
+    let ok = |body: &str| format!("HTTP/1.1 200 OK\r\n\r\n{body}");
+    let wrong_type = tree("bursar-tree").replace("\"pid\":1", "\"pid\":\"\u{9b}31m\u{202e}\"");
+    for (answer_of, code) in [
+        (ok(&tree("bursar-tree")), 0),
+        (ok(&tree(LIES)), 3),
+        (ok(&wrong_type), 3),
+        (ok(LIES), 3),
+        (format!("HTTP/1.1 404 x\r\n\r\n{LIES}"), 2),
+        (format!("HTTP/1.1 503 x\r\n\r\n{LIES}\n{LIES}"), 3),
+        (format!("HTTP/1.1 301 {LIES}\r\n\r\n"), 3),
+        (format!("HTTP/1.1 {LIES}\r\n\r\n"), 3),
+        (format!("{LIES}\r\n\r\n"), 3),
+    ] {
+        for form in ["table", "markdown", "json", "ndjson", "csv"] {
+            let (directory, answers) = answer(answer_of.clone().into_bytes());
+            let socket = directory.join("it.sock");
+            let output = bursar(&["stat", "-f", form, "--socket", &socket.to_string_lossy()]);
+            answers.join().expect("it answers");
+            assert_eq!(output.status.code(), Some(code), "{answer_of:?} {output:?}");
+            assert_harmless(&stdout(&output), form);
+            assert_harmless(&stderr(&output), form);
+            if code == 0 && form == "json" {
+                let document: serde_json::Value =
+                    serde_json::from_slice(&output.stdout).expect("JSON");
+                assert_eq!(document["program"], LIES);
+            }
+            fs::remove_dir_all(directory).expect("it is ours");
+        }
+    }
+}
+
+/// A server that says, or sends, more than any tree has is left before its answer is held.
+#[test]
+fn an_answer_that_is_too_big_is_refused_before_it_is_held() {
+    let length = b"HTTP/1.1 200 OK\r\nContent-Length: 2147483648\r\n\r\n".to_vec();
+    for (bytes, sent_max) in [
+        (length, 1 << 20),
+        (b"HTTP/1.1 200 OK\r\n\r\n".to_vec(), 300 << 20),
+        (b"HTTP/1.1 200 OK\r\n".to_vec(), 2 << 20),
+    ] {
+        let (directory, endless) = endless(bytes);
+        let socket = directory.join("it.sock");
+        let output = bursar(&["stat", "--socket", &socket.to_string_lossy()]);
+        let sent = endless.join().expect("it answers");
+        assert_eq!(output.status.code(), Some(3), "{output:?}");
+        let said = stderr(&output);
+        assert!(said.contains("too big") || said.contains("HTTP"), "{said}");
+        assert!(sent <= sent_max, "{sent} bytes were taken");
+        fs::remove_dir_all(directory).expect("it is ours");
+    }
+}
+
+/// Answers one client with some bytes and then spaces, until it hangs up. Returns how many spaces it took.
+fn endless(bytes: Vec<u8>) -> (PathBuf, thread::JoinHandle<usize>) {
+    let directory = directory();
+    let listener = UnixListener::bind(directory.join("it.sock")).expect("a socket");
+    let answers = thread::spawn(move || {
+        let (mut client, _) = listener.accept().expect("a client");
+        let spaces = vec![b' '; 64 << 10];
+        let mut sent = 0;
+        let mut next = &bytes[..];
+        while let Ok(taken) = client.write(next) {
+            sent += taken;
+            next = &spaces;
+        }
+        sent
+    });
+    (directory, answers)
 }
 
 /// What a terminal shows: characters where the cursor is, and moves of the cursor.
@@ -309,7 +540,11 @@ type Step<'a> = (&'a str, fn(&mut Scene), &'a [u8]);
 fn top(scene: &mut Scene, steps: &[Step<'_>]) -> Option<(Option<i32>, String)> {
     let program = env!("CARGO_BIN_EXE_bursar");
     let socket = scene.socket();
-    let line = format!("stty rows 24 cols 80; exec {program} top --every 100ms --socket {socket}");
+    let process = scene.process_file();
+    let line = format!(
+        "stty rows 24 cols 80; echo $$ > {}; exec {program} top --every 100ms --socket {socket}",
+        process.display()
+    );
     let mut script = Command::new("script")
         .args(["-qec", &line, "/dev/null"])
         .env("TERM", "xterm")
@@ -339,6 +574,43 @@ fn top(scene: &mut Scene, steps: &[Step<'_>]) -> Option<(Option<i32>, String)> {
 }
 
 const LEAVES_THE_SCREEN: &str = "\u{1b}[?1049l";
+const SHOWS_THE_CURSOR: &str = "\u{1b}[?25h";
+
+/// The screen is left, and the cursor is there again.
+#[cfg(target_os = "linux")]
+fn assert_restored(written: &str) {
+    let left = written.rfind(LEAVES_THE_SCREEN);
+    let (shown, hidden) = (
+        written.rfind(SHOWS_THE_CURSOR),
+        written.rfind("\u{1b}[?25l"),
+    );
+    assert!(left.is_some() && shown > hidden, "{written:?}");
+    let redrawn = written.rfind("\u{1b}[?1049h");
+    assert!(left > redrawn, "{written:?}");
+}
+
+#[cfg(target_os = "linux")]
+fn signal(scene: &Scene, name: &str) {
+    let process = fs::read_to_string(scene.process_file()).expect("the shell wrote it");
+    let sent = Command::new("kill").args([name, process.trim()]).status();
+    assert!(sent.expect("kill").success());
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_signal_ends_top_and_restores_the_terminal() {
+    let by: [fn(&mut Scene); 2] = [
+        |scene| signal(scene, "-TERM"),
+        |scene| signal(scene, "-INT"),
+    ];
+    for act in by {
+        let Some((code, written)) = top(&mut Scene::new(), &[("48.0 MiB", act, b"")]) else {
+            return;
+        };
+        assert_eq!(code, Some(130), "{written:?}");
+        assert_restored(&written);
+    }
+}
 
 #[test]
 #[cfg(target_os = "linux")]
@@ -349,17 +621,15 @@ fn top_shows_the_tree_takes_keys_and_restores_the_terminal() {
         ("s sort (share of limit)", nothing, b"/"),
         ("show paths with: _", nothing, b"nobody"),
         ("show paths with: nobody_", nothing, b"\r"),
-        ("only paths with \"nobody\"", nothing, b" "),
+        ("no group matches", nothing, b" "),
         ("PAUSED", nothing, b"q"),
     ];
     let Some((code, written)) = top(&mut Scene::new(), &steps) else {
         return;
     };
     assert_eq!(code, Some(0), "{written:?}");
-    assert!(
-        written.contains("acme") && written.contains(LEAVES_THE_SCREEN),
-        "{written:?}"
-    );
+    assert!(written.contains("acme"), "{written:?}");
+    assert_restored(&written);
 }
 
 #[test]
@@ -381,5 +651,5 @@ fn top_tells_that_the_server_is_gone_and_finds_it_again() {
         return;
     };
     assert_eq!(code, Some(130), "{written:?}");
-    assert!(written.contains(LEAVES_THE_SCREEN), "{written:?}");
+    assert_restored(&written);
 }

@@ -1,7 +1,6 @@
 //! Requests to the socket of `bursar-serve`.
 
-use std::fs;
-use std::io::{ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -13,8 +12,10 @@ use crate::failure::Failure;
 /// Time without a byte after which a server counts as stuck.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Bytes of one answer: more than that of a million groups.
-const ANSWER_BYTES_MAX: usize = 2 << 30;
+/// Bytes of one answer: about 250,000 groups. A server that lies costs no more.
+const ANSWER_BYTES_MAX: usize = 256 << 20;
+/// Bytes before its body.
+const HEAD_BYTES_MAX: usize = 64 << 10;
 
 /// A server, and the request for its groups.
 #[derive(Clone, Debug)]
@@ -24,7 +25,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// The server that is asked for: by its socket, by its process, or the only one of this user.
+    /// The server that is asked for: by its socket, by its process, or the only one that this user may ask.
     pub fn of(target: &Target) -> Result<Self, Failure> {
         let socket = match (&target.socket, target.pid) {
             (Some(path), _) => path.clone(),
@@ -68,28 +69,24 @@ impl Client {
     }
 }
 
-/// The socket of the only server of this user that answers.
+/// The socket of the only server that this user may ask.
 fn only_server() -> Result<PathBuf, Failure> {
-    let usual = bursar_serve::default_paths(0);
-    let directories = || usual.iter().filter_map(|path| path.parent());
-    let answers = |path: &PathBuf| {
-        path.extension().is_some_and(|it| it == "sock") && UnixStream::connect(path).is_ok()
-    };
-    let found = directories().map(|directory| -> Vec<PathBuf> {
-        let entries = fs::read_dir(directory).into_iter().flatten().flatten();
-        entries.map(|entry| entry.path()).filter(answers).collect()
-    });
-    // The first directory that has any.
-    let mut found = found
-        .into_iter()
-        .find(|found| !found.is_empty())
-        .unwrap_or_default();
-    found.sort();
-    match &found[..] {
+    let found = bursar_serve::find();
+    for socket in &found.dead {
+        let done = match socket.is_removed {
+            true => "removed, because its server has ended",
+            false => "no server listens there any more",
+        };
+        // A closed standard error changes nothing.
+        let _ = writeln!(io::stderr(), "{}: {done}", socket.path.display());
+    }
+    match &found.servers[..] {
         [one] => Ok(one.clone()),
         [] => Err(Failure::unavailable(format!(
             "no server has a socket in {}. A server opens one with bursar_serve::Server::start; --socket names one in another place",
-            directories()
+            found
+                .directories
+                .iter()
                 .map(|it| it.display().to_string())
                 .collect::<Vec<_>>()
                 .join(" or ")
@@ -123,7 +120,7 @@ fn described(socket: &Path) -> String {
 /// Asks for a path, and returns the body of the answer.
 fn get(socket: &Path, request: &str) -> Result<String, Failure> {
     let place = socket.display();
-    let failed = |doing: &str, error: std::io::Error| {
+    let failed = |doing: &str, error: io::Error| {
         let why = match error.kind() {
             ErrorKind::NotFound => "there is no such socket; has the server ended?".to_owned(),
             ErrorKind::ConnectionRefused => "no server listens there any more".to_owned(),
@@ -145,7 +142,7 @@ fn get(socket: &Path, request: &str) -> Result<String, Failure> {
     timeouts.map_err(|error| failed("ask", error))?;
     let request = format!("GET {request} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
     // A server that has no place for us answers without reading.
-    let is_gone = |error: &std::io::Error| {
+    let is_gone = |error: &io::Error| {
         matches!(
             error.kind(),
             ErrorKind::BrokenPipe | ErrorKind::ConnectionReset
@@ -155,39 +152,80 @@ fn get(socket: &Path, request: &str) -> Result<String, Failure> {
         Err(error) if !is_gone(&error) => return Err(failed("ask", error)),
         _ => {}
     }
-    let mut answer = Vec::new();
+    let refused = |why: &str| Failure::unavailable(format!("{place}: {why}"));
+    let too_big = || refused("the answer is too big: ask for a --path or a --depth");
+    let no_http = || refused("it does not speak HTTP: is this a socket of bursar-serve?");
+    let no_text = || refused("the answer is not text: is this a socket of bursar-serve?");
+    let mut head = None;
+    // The body, once the head is whole.
+    let mut received = Vec::new();
     let mut piece = vec![0; 64 << 10];
     loop {
-        match stream.read(&mut piece) {
+        let bytes = match stream.read(&mut piece) {
             Ok(0) => break,
+            Ok(bytes) => bytes,
             Err(error) if is_gone(&error) => break,
-            Ok(bytes) => answer.extend_from_slice(&piece[..bytes]),
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
             Err(error) => return Err(failed("read from", error)),
+        };
+        if received.len() + bytes > ANSWER_BYTES_MAX {
+            return Err(too_big());
         }
-        if answer.len() > ANSWER_BYTES_MAX {
-            return Err(Failure::unavailable(format!(
-                "{place}: the answer is too big: ask for a --path or a --depth"
-            )));
+        received.extend_from_slice(&piece[..bytes]);
+        if head.is_none() {
+            let end = received.windows(4).position(|it| it == b"\r\n\r\n");
+            match end {
+                Some(end) => {
+                    let body = received.split_off(end + 4);
+                    let bytes = std::mem::replace(&mut received, body);
+                    let it = Head::parse(bytes).ok_or_else(no_http)?;
+                    if it.body_bytes > ANSWER_BYTES_MAX as u64 {
+                        return Err(too_big());
+                    }
+                    head = Some(it);
+                }
+                None if received.len() > HEAD_BYTES_MAX => return Err(no_http()),
+                None => {}
+            }
         }
     }
-    let cut = || Failure::unavailable(format!("{place}: the answer is cut off"));
-    let answer = String::from_utf8(answer).map_err(|_| {
-        Failure::unavailable(format!(
-            "{place}: the answer is not text: is this a socket of bursar-serve?"
-        ))
-    })?;
-    let (head, body) = answer.split_once("\r\n\r\n").ok_or_else(cut)?;
-    let mut status = head.lines().next().unwrap_or_default().splitn(3, ' ');
-    match (status.next(), status.next()) {
-        (Some("HTTP/1.1"), Some("200")) => Ok(body.to_owned()),
-        (Some("HTTP/1.1"), Some("404" | "400")) => Err(Failure::usage(body.trim_end())),
-        (Some("HTTP/1.1"), Some(_)) => Err(Failure::unavailable(format!(
-            "{place}: {}",
-            body.trim_end()
-        ))),
-        _ => Err(Failure::unavailable(format!(
-            "{place} does not speak HTTP: is this a socket of bursar-serve?"
-        ))),
+    let body = String::from_utf8(received).map_err(|_| no_text())?;
+    let head = head.ok_or_else(|| refused("the answer is cut off"))?;
+    if head.status == "200" {
+        return Ok(body);
+    }
+    let said = match body.trim() {
+        "" => &head.line,
+        said => said,
+    };
+    let said = bursar::printable(said);
+    Err(match head.status.as_str() {
+        "404" | "400" => Failure::usage(said),
+        _ => refused(&said),
+    })
+}
+
+/// What the head of an answer tells.
+struct Head {
+    /// The first line without the protocol.
+    line: String,
+    status: String,
+    /// Length of the body; 0 if the head does not tell.
+    body_bytes: u64,
+}
+
+impl Head {
+    fn parse(bytes: Vec<u8>) -> Option<Self> {
+        let text = String::from_utf8(bytes).ok()?;
+        let line = text.lines().next()?.strip_prefix("HTTP/1.1 ")?.trim();
+        let fields = text.lines().filter_map(|line| line.split_once(':'));
+        let length = fields
+            .filter(|(name, _)| name.eq_ignore_ascii_case("content-length"))
+            .find_map(|(_, value)| value.trim().parse().ok());
+        Some(Self {
+            status: line.split(' ').next()?.to_owned(),
+            line: line.to_owned(),
+            body_bytes: length.unwrap_or(0),
+        })
     }
 }

@@ -82,12 +82,16 @@ impl Document {
         }
         let broken = |error: serde_json::Error| match error.is_eof() {
             true => "the answer is cut off".to_owned(),
-            false => format!("the answer is no document of bursar-serve: {error}"),
+            false => format!(
+                "the answer is no document of bursar-serve: {}",
+                bursar::printable(&error.to_string())
+            ),
         };
         let Opening { schema, kind } = serde_json::from_str(text).map_err(broken)?;
         if schema > SCHEMA || kind != KIND {
             return Err(format!(
-                "the server sends {kind} of schema {schema}, and this program reads {KIND} of schema {SCHEMA}: update it"
+                "the server sends {} of schema {schema}, and this program reads {KIND} of schema {SCHEMA}: update it",
+                bursar::printable(&kind)
             ));
         }
         let document: Self = serde_json::from_str(text).map_err(broken)?;
@@ -113,10 +117,10 @@ impl Group {
         self.reading.usage.value.max(0) as u64
     }
 
-    /// Share of its limit that is reserved.
+    /// Share of its limit that is in use, without stock.
     pub fn share(&self) -> Option<f64> {
         let max = self.limits.max?;
-        Some(self.reserved as f64 / max.max(1) as f64)
+        Some(self.usage() as f64 / max.max(1) as f64)
     }
 
     /// Rank of its pressure.

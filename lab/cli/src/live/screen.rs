@@ -54,16 +54,17 @@ pub fn draw(frame: &mut Frame<'_>, model: &Model, notes: &Notes) {
         let history = model.history();
         let last: Vec<u64> = history.iter().rev().take(width).rev().copied().collect();
         let most = last.iter().copied().max().unwrap_or(0);
-        let name = model
+        let text = model
             .rows()
             .get(model.selected())
-            .map(|&row| bursar::printable(&model.group(row).path).into_owned());
-        let text = format!(
-            "{}: usage at the last {}, at most {}",
-            name.unwrap_or_default(),
-            counted(last.len(), "look"),
-            Bytes(most)
-        );
+            .map_or_else(String::new, |&row| {
+                format!(
+                    "{}: usage at the last {}, at most {}",
+                    bursar::printable(&model.group(row).path),
+                    counted(last.len(), "look"),
+                    Bytes(most)
+                )
+            });
         frame.render_widget(Paragraph::new(cut(&text, width)), label);
         frame.render_widget(Sparkline::default().data(&last).max(most.max(1)), bars);
     }
@@ -141,6 +142,10 @@ fn header(width: usize) -> String {
 fn draw_rows(frame: &mut Frame<'_>, area: Rect, model: &Model, notes: &Notes) {
     let height = usize::from(area.height);
     let width = usize::from(area.width);
+    if model.rows().is_empty() && model.document().is_some() {
+        frame.render_widget(Paragraph::new(cut("no group matches", width)), area);
+        return;
+    }
     // The selected row is in the middle, but at both ends.
     let last = model.rows().len().saturating_sub(height);
     let first = model.selected().saturating_sub(height / 2).min(last);
@@ -201,7 +206,7 @@ fn line(model: &Model, row: Row, width: usize) -> String {
                 let sign = if bytes < 0.0 { '-' } else { '+' };
                 format!("{sign}{}", Bytes(bytes.abs() as u64))
             }),
-            PRESSURE => stat::pressure(group).to_owned(),
+            PRESSURE => stat::pressure(group).into_owned(),
             REFUSED => per_second(rates.map(|rates| rates.refused), quantity),
             _ => per_second(rates.map(|rates| rates.reclaimed_bytes), |bytes| {
                 Bytes(bytes as u64).to_string()
@@ -329,5 +334,29 @@ s sort (usage)  / ..";
             ..Notes::default()
         };
         assert!(drawn(&model(), &paused, 80, 20).starts_with("PAUSED  70.0 MiB"));
+    }
+
+    #[test]
+    fn a_filter_without_a_match_says_so() {
+        let mut model = model();
+        model.set_filter("nobody".to_owned());
+        let expected = "\
+70.0 MiB of 96.0 MiB in use  server 1..
+group             in use   used
+no group matches
+
+
+
+
+
+
+
+
+
+
+
+
+only paths with \"nobody\": Esc shows ..";
+        assert_eq!(drawn(&model, &Notes::default(), 40, 16), expected);
     }
 }

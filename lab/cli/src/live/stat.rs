@@ -1,5 +1,6 @@
 //! `bursar stat`: a server's groups, once.
 
+use std::borrow::Cow;
 use std::process::ExitCode;
 
 use bursar::Bytes;
@@ -38,7 +39,7 @@ pub fn print(target: &Target, global: &Global) -> Result<ExitCode, Failure> {
     let text = match format {
         TextFormat::Table => table(output.terminal()),
         TextFormat::Markdown => table(Markup::Markdown),
-        TextFormat::Json => sent,
+        TextFormat::Json => escaped(&sent),
         TextFormat::Ndjson => lines(&sent)?,
         TextFormat::Csv => csv(&document),
     };
@@ -50,7 +51,29 @@ pub fn print(target: &Target, global: &Global) -> Result<ExitCode, Failure> {
 fn lines(sent: &str) -> Result<String, Failure> {
     let document: serde_json::Value = serde_json::from_str(sent).map_err(Failure::unavailable)?;
     let groups = document["groups"].as_array().into_iter().flatten();
-    groups.map(json_line).collect()
+    groups
+        .map(|group| Ok(escaped(&json_line(group)?)))
+        .collect()
+}
+
+/// The same JSON without characters that a terminal obeys. Those of ASCII are escaped already.
+fn escaped(json: &str) -> String {
+    let mut text = String::with_capacity(json.len());
+    for character in json.chars() {
+        let is_obeyed = !character.is_ascii() || character == '\u{7f}';
+        match is_obeyed && is_escaped(character) {
+            true => text += &format!("\\u{:04x}", u32::from(character)),
+            false => text.push(character),
+        }
+    }
+    text
+}
+
+fn is_escaped(character: char) -> bool {
+    matches!(
+        bursar::printable(character.encode_utf8(&mut [0; 4])),
+        Cow::Owned(_)
+    )
 }
 
 fn csv(document: &Document) -> String {
@@ -65,12 +88,12 @@ fn csv(document: &Document) -> String {
         csv_line(
             &mut lines,
             &[
-                &group.path,
+                &bursar::printable(&group.path),
                 &usage,
                 &group.reserved,
                 &max,
                 &group.peak,
-                &group.pressure.level,
+                &bursar::printable(&group.pressure.level),
                 &refused,
             ],
         );
@@ -90,10 +113,10 @@ pub fn share(group: &Group) -> String {
     group.share().map_or_else(String::new, percent)
 }
 
-pub fn pressure(group: &Group) -> &str {
+pub fn pressure(group: &Group) -> Cow<'_, str> {
     match group.pressure.level.as_str() {
-        "none" => "",
-        level => level,
+        "none" => "".into(),
+        level => bursar::printable(level),
     }
 }
 
@@ -183,7 +206,7 @@ fn text(document: Document, markup: Markup, is_whole: bool) -> String {
             of_limit(group),
             share(group),
             Bytes(group.peak).to_string(),
-            pressure(group).to_owned(),
+            pressure(group).into_owned(),
             refused,
         ]);
     }

@@ -4,6 +4,8 @@
 
 use std::io::{self, IsTerminal};
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 use std::time::Duration;
@@ -32,7 +34,7 @@ type Look = Result<Document, String>;
 /// How the view ends.
 enum Ended {
     Quit,
-    /// By Ctrl-C, which is a key here and no signal.
+    /// By a signal, or by Ctrl-C, which is a key here.
     Interrupted,
 }
 
@@ -69,18 +71,19 @@ pub fn top(top: &Top, global: &Global) -> Result<ExitCode, Failure> {
             has_color,
             ..Notes::default()
         },
+        is_signalled: Arc::default(),
     };
     view.model.update(first);
+    // Relaxed: nothing else is passed with it.
+    let signalled = Arc::clone(&view.is_signalled);
+    interruption::catch(move || !signalled.swap(true, Ordering::Relaxed))?;
     // Restores the terminal at a panic, too.
     let mut terminal = ratatui::try_init()
         .map_err(|error| Failure::unavailable(format!("cannot use the terminal: {error}")))?;
-    // The program ends at once: there is nothing to be finished.
-    interruption::catch(|| {
-        ratatui::restore();
-        false
-    })?;
     let ended = view.run(&mut terminal, &looks, &wanted);
     ratatui::restore();
+    // Shows the cursor again.
+    drop(terminal);
     match ended {
         Ok(Ended::Quit) => Ok(ExitCode::SUCCESS),
         Ok(Ended::Interrupted) => Ok(ExitCode::from(INTERRUPTED)),
@@ -113,6 +116,8 @@ fn ask(client: &Client, every: Duration, wants: &Receiver<bool>, found: &Sender<
 struct View {
     model: Model,
     notes: Notes,
+    /// Whether SIGINT or SIGTERM has come. The view ends as by Ctrl-C, so that the terminal is restored.
+    is_signalled: Arc<AtomicBool>,
 }
 
 impl View {
@@ -128,6 +133,10 @@ impl View {
             while let Ok(look) = looks.try_recv() {
                 self.take(look);
                 is_changed = true;
+            }
+            // Relaxed: see where it is set.
+            if self.is_signalled.load(Ordering::Relaxed) {
+                return Ok(Ended::Interrupted);
             }
             if event::poll(KEY_WAIT)? {
                 match event::read()? {
