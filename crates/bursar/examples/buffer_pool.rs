@@ -12,6 +12,14 @@ use bursar::pages::{Order, PageOptions, Zeroed};
 use bursar::{AllocPagesError, Bytes, Freshness, Group, Limits, Memory, Page};
 use bursar_rig::random::Random;
 
+/// Prints a line. A reader that has gone away, as after `| head`, is no error.
+macro_rules! println {
+    ($($line:tt)*) => {{
+        use std::io::Write;
+        let _ = writeln!(std::io::stdout(), $($line)*);
+    }};
+}
+
 const FRAME: Order = Order::new(4);
 const FRAME_BYTES: usize = FRAME.bytes();
 /// Pages of the table: 10 MiB.
@@ -201,9 +209,13 @@ fn main() -> Result<(), Box<dyn Error>> {
             let (hits, misses) = (frames.hits, frames.misses);
             let (evicted, given_up) = (frames.evicted, frames.given_up);
             let held = frames.frames.len() as u64;
-            print!("  {name:<9} hits {hits:>6}  misses {misses:>5}");
-            print!("  evicted for its own pages {evicted:>5}, for the other's {given_up:>3}");
-            println!("; holds {held:>3}: {}", Bytes(usage(&pool.group)?));
+            let before = format!("  {name:<9} hits {hits:>6}  misses {misses:>5}");
+            let after =
+                format!("  evicted for its own pages {evicted:>5}, for the other's {given_up:>3}");
+            println!(
+                "{before}{after}; holds {held:>3}: {}",
+                Bytes(usage(&pool.group)?)
+            );
             assert_eq!(misses, held + evicted + given_up);
             assert_eq!(usage(&pool.group)?, held * FRAME_BYTES as u64);
             assert!(held * FRAME_BYTES as u64 <= 6 << 20);

@@ -19,6 +19,14 @@ use std::time::{Duration, Instant};
 
 use bursar::{Bytes, Charge, Events, Group, HighPolicy, Limits, Memory, Registration};
 
+/// Prints a line. A reader that has gone away, as after `| head`, is no error.
+macro_rules! println {
+    ($($line:tt)*) => {{
+        use std::io::Write;
+        let _ = writeln!(std::io::stdout(), $($line)*);
+    }};
+}
+
 const MIB: u64 = 1 << 20;
 const PIECE: u64 = 256 << 10;
 const WIDTH: usize = 100;

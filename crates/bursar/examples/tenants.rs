@@ -11,6 +11,14 @@ use std::time::Duration;
 
 use bursar::{Bytes, Counter, Freshness, Gauge, Group, Limits, Memory, Snapshot, Statistic};
 
+/// Prints a line. A reader that has gone away, as after `| head`, is no error.
+macro_rules! println {
+    ($($line:tt)*) => {{
+        use std::io::Write;
+        let _ = writeln!(std::io::stdout(), $($line)*);
+    }};
+}
+
 const STATISTICS: &[Statistic] = &[
     Statistic::counter("rows"),
     Statistic::gauge("open_files"),

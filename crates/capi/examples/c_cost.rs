@@ -12,6 +12,14 @@ use std::time::Instant;
 use bursar::{Limits, Memory};
 use bursar_capi::GroupHandle;
 
+/// Prints a line. A reader that has gone away, as after `| head`, is no error.
+macro_rules! println {
+    ($($line:tt)*) => {{
+        use std::io::Write;
+        let _ = writeln!(std::io::stdout(), $($line)*);
+    }};
+}
+
 const PAIRS: u32 = 2_000_000;
 const ROUNDS: usize = 31;
 const BYTES: u64 = 64;

@@ -11,6 +11,14 @@ use datafusion::execution::config::SessionConfig;
 use datafusion::execution::context::SessionContext;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 
+/// Prints a line. A reader that has gone away, as after `| head`, is no error.
+macro_rules! println {
+    ($($line:tt)*) => {{
+        use std::io::Write;
+        let _ = writeln!(std::io::stdout(), $($line)*);
+    }};
+}
+
 /// A join keeps one side in memory, and cannot spill.
 const LARGE: &str =
     "SELECT count(*) FROM range(0, 1000000) AS a JOIN range(0, 1000000) AS b ON a.value = b.value";

@@ -10,6 +10,14 @@ use bursar::{Limits, Memory, Statistic};
 use bursar_serve::Server;
 use rustix::time::{ClockId, clock_gettime};
 
+/// Prints a line. A reader that has gone away, as after `| head`, is no error.
+macro_rules! println {
+    ($($line:tt)*) => {{
+        use std::io::Write;
+        let _ = writeln!(std::io::stdout(), $($line)*);
+    }};
+}
+
 const STATISTICS: &[Statistic] = &[
     Statistic::counter("a"),
     Statistic::counter("b"),

@@ -23,6 +23,14 @@ use futures::StreamExt;
 // The store calls it.
 use libsqlite3_sys as _;
 
+/// Prints a line. A reader that has gone away, as after `| head`, is no error.
+macro_rules! println {
+    ($($line:tt)*) => {{
+        use std::io::Write;
+        let _ = writeln!(std::io::stdout(), $($line)*);
+    }};
+}
+
 const MIB: u64 = 1 << 20;
 /// Of both engines.
 const MAX: u64 = 160 * MIB;

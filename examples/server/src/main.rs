@@ -5,6 +5,14 @@
 
 #![forbid(unsafe_code)]
 
+/// Prints a line. A reader that has gone away, as after `| head`, is no error.
+macro_rules! println {
+    ($($line:tt)*) => {{
+        use std::io::Write;
+        let _ = writeln!(std::io::stdout(), $($line)*);
+    }};
+}
+
 mod cache;
 mod server;
 mod tenants;

@@ -1,7 +1,7 @@
 //! Documents for people: in a terminal or on a web page.
 
 use crate::grid::Grid;
-use crate::html::escape::escaped;
+use crate::html::escape::{escaped, sentence};
 use crate::width::wrapped;
 
 /// Markup of a document for people.
@@ -71,7 +71,7 @@ impl Markup {
     /// Sentences.
     pub fn paragraph(self, text: &str) -> String {
         match self {
-            Markup::Html => format!("<p>{}</p>\n", escaped(text)),
+            Markup::Html => format!("<p>{}</p>\n", sentence(text)),
             _ => wrapped(text, self.width(), "", ""),
         }
     }
@@ -81,7 +81,7 @@ impl Markup {
         match self {
             Markup::Terminal { width, .. } => wrapped(text, width, "  ", "    "),
             Markup::Markdown => format!("- {text}\n"),
-            Markup::Html => format!("<ul><li>{}</li></ul>\n", escaped(text)),
+            Markup::Html => format!("<ul><li>{}</li></ul>\n", sentence(text)),
         }
     }
 

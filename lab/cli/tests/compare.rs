@@ -66,8 +66,12 @@ fn few_seeds_say_nothing() {
     let before = result("few-before", &["--seeds=2"]);
     let after = changed("few-after", &before, slower);
     let output = bursar(&["compare", before.path(), after.path()]);
-    succeeded(&output);
-    assert!(stdout(&output).contains("not enough runs to say"));
+    let said = succeeded(&output);
+    let line = " figures: not enough runs to say. At least 8 seeds";
+    assert_eq!(said.matches(line).count(), 1, "{said}");
+    assert!(said.lines().count() < 12, "{said}");
+    let all = succeeded(&bursar(&["compare", "-v", before.path(), after.path()]));
+    assert!(all.contains("read_latency p99"), "{all}");
 }
 
 #[test]

@@ -57,6 +57,8 @@ fn files_of_other_programs_have_the_document_of_a_run() {
         for format in ["table", "markdown", "csv", "ndjson", "html"] {
             assert!(!read(&foreign(name), &["-f", format]).is_empty());
         }
+        let page = read(&foreign(name), &["-f", "html"]);
+        assert!(page.contains("<code>") && !page.contains('`'), "{page}");
         let text = read(&foreign(name), &[]);
         assert!(
             text.contains(&format!("light mode, recorded by {by}")),
@@ -193,6 +195,10 @@ fn what_cannot_be_read_is_refused_by_its_name() {
     );
     assert_refused(&["observe", "--redact"], 2, "--record");
     assert_refused(&["observe", "--kallsyms", "x"], 2, "--read");
+    for live in ["--light", "--deep", "--seconds=1", "--record=x"] {
+        assert_refused(&["observe", "--kallsyms", "/nowhere", live], 2, "--");
+        assert_refused(&["observe", "-msim", live], 2, "--");
+    }
     assert_refused(
         &["observe", "--read", "/does/not/exist"],
         2,

@@ -45,6 +45,10 @@ impl Probe {
     pub fn open(cgroup: &Path) -> io::Result<Self> {
         let stat = cgroup.join("memory.stat");
         fs::read_to_string(&stat)?;
+        // Of version 1, only the root has this file.
+        if cgroup.join("release_agent").exists() {
+            return Err(io::Error::other("it is the root"));
+        }
         let files = ["memory.current", "memory.usage_in_bytes"];
         // The root cgroup of version 2 has no usage.
         let usage = files
@@ -101,6 +105,21 @@ impl Probe {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_root_of_version_1_is_refused() {
+        let name = format!("bursar-probe-{}", std::process::id());
+        let cgroup = std::env::temp_dir().join(name);
+        fs::create_dir_all(&cgroup).expect("a temporary directory");
+        for file in ["memory.stat", "memory.usage_in_bytes"] {
+            fs::write(cgroup.join(file), "1\n").expect("room");
+        }
+        assert!(Probe::open(&cgroup).is_ok());
+        fs::write(cgroup.join("release_agent"), "\n").expect("room");
+        let refused = Probe::open(&cgroup).expect_err("the root");
+        assert_eq!(refused.to_string(), "it is the root");
+        fs::remove_dir_all(&cgroup).expect("a temporary directory");
+    }
 
     #[test]
     fn an_answer_is_stale_if_usage_moves_and_it_does_not() {

@@ -227,7 +227,7 @@ impl<M: Machine> CallSites<M> {
 }
 
 /// The frames of a backtrace as the standard library prints it, without those of the library itself, and without those that start
-/// a thread.
+/// a thread or `main`.
 fn frames(backtrace: &str) -> Vec<String> {
     let mut frames: Vec<String> = Vec::new();
     for line in backtrace.lines().map(str::trim) {
@@ -251,10 +251,16 @@ fn frames(backtrace: &str) -> Vec<String> {
     };
     let begin = frames.iter().take_while(|frame| is_ours(frame)).count();
     let starts_thread = |frame: &String| frame.contains("__rust_begin_short_backtrace");
-    let rest = frames.into_iter().skip(begin);
-    rest.take_while(|frame| !starts_thread(frame))
-        .take(FRAMES_MAX)
-        .collect()
+    let calls_closure = |frame: &String| {
+        frame.contains("core::ops::function::") || frame.contains("core/src/ops/function.rs")
+    };
+    let end = frames.iter().position(starts_thread);
+    let mut end = end.unwrap_or(frames.len());
+    while end > begin && calls_closure(&frames[end - 1]) {
+        end -= 1;
+    }
+    frames.truncate(end);
+    frames.into_iter().skip(begin).take(FRAMES_MAX).collect()
 }
 
 #[cfg(test)]
@@ -274,11 +280,10 @@ mod tests {
    5: std::sys::backtrace::__rust_begin_short_backtrace
              at /rustc/5980/library/std/src/sys/backtrace.rs:158:18
    6: main";
-        let expected = [
-            "server::cache::load at ./src/cache.rs:12:5",
-            "core::ops::function::FnOnce::call_once",
-        ];
-        assert_eq!(frames(printed), expected);
+        assert_eq!(
+            frames(printed),
+            ["server::cache::load at ./src/cache.rs:12:5"]
+        );
         let short = "0: follow<bursar_machine::host::Host>
              at ./src/react/call_site.rs:146:49
    1: try_charge<bursar_machine::host::Host>

@@ -136,6 +136,80 @@ fn big_tree_arrives_whole() {
     assert_eq!(paths(&tree), expected);
 }
 
+/// An observer that asks again and again: each answer is right, costs one walk at most, and grows with the groups alone.
+#[test]
+fn ten_thousand_groups_are_read_again_and_again() {
+    const TENANTS: u64 = 100;
+    const READS: u64 = 3;
+    let scene = scene();
+    let (root, mut groups) = (scene.memory.root(), Vec::new());
+    for tenant in 0..TENANTS {
+        let tenant = root.child(format!("{tenant}"), Limits::none()).unwrap();
+        for query in 0..TENANTS {
+            let query = tenant.child(format!("{query}"), Limits::none()).unwrap();
+            query.add(ROWS, 1);
+            groups.push((query.try_charge(4096).unwrap(), query));
+        }
+    }
+    let queries = groups.len() as u64;
+    let mut held = queries * 4096;
+    let mut answers_bytes = Vec::new();
+    for read in 0..READS {
+        // One query ends and another begins, and some work goes on.
+        let (charge, ended) = groups.swap_remove(read as usize);
+        drop((charge, ended));
+        let tenant = root.find(&read.to_string()).unwrap();
+        let begun = tenant.child(format!("new-{read}"), Limits::none()).unwrap();
+        begun.add(ROWS, 1);
+        groups.push((begun.try_charge(8192).unwrap(), begun));
+        held += 4096;
+
+        let before = scene.memory.flush_counts();
+        let answer = get(&scene.path, "/v1/tree?freshness=exact");
+        let after = scene.memory.flush_counts();
+        let walks = [after, before].map(|it| it.root + it.subtree + it.rosters);
+        assert!(walks[0] - walks[1] <= 1, "{before:?} {after:?}");
+        let tree = answer.json();
+        let shown = tree["groups"].as_array().unwrap();
+        assert_eq!(shown.len() as u64, 1 + TENANTS + queries);
+        assert_eq!(shown[0]["reading"]["usage"]["value"], held);
+        // The rows of groups that have ended stay in those above.
+        assert_eq!(
+            shown[0]["reading"]["statistics"]["rows"]["value"],
+            queries + read + 1
+        );
+        let own = shown
+            .iter()
+            .map(|it| it["reading"]["usage"]["own"].as_i64().unwrap());
+        assert_eq!(own.sum::<i64>() as u64, held);
+        answers_bytes.push(answer.body.len());
+
+        let before = scene.memory.flush_counts();
+        let cached = get(&scene.path, "/v1/tree");
+        assert_eq!(scene.memory.flush_counts(), before, "a cached read walks");
+        assert_eq!(
+            cached.json()["groups"].as_array().unwrap().len(),
+            shown.len()
+        );
+    }
+    let (least, most) = (answers_bytes.iter().min(), answers_bytes.iter().max());
+    assert!(
+        most.unwrap() * 100 < least.unwrap() * 105,
+        "{answers_bytes:?}"
+    );
+    // No answer keeps a group: all that is left is what the program holds.
+    drop(groups);
+    assert_eq!(
+        scene
+            .memory
+            .snapshot(Freshness::Exact)
+            .unwrap()
+            .groups()
+            .len(),
+        1
+    );
+}
+
 #[test]
 fn files_are_as_in_cgroup_v2() {
     let scene = scene();

@@ -8,6 +8,14 @@
 //! cargo run --release -p bursar-tower --example tenants_web
 //! ```
 
+/// Prints a line. A reader that has gone away, as after `| head`, is no error.
+macro_rules! println {
+    ($($line:tt)*) => {{
+        use std::io::Write;
+        let _ = writeln!(std::io::stdout(), $($line)*);
+    }};
+}
+
 mod client;
 mod server;
 

@@ -70,14 +70,15 @@ pub fn compare(compare: &Compare, global: &Global) -> Result<ExitCode, Failure> 
     let b = read(&compare.b)?;
     let compared = Compared::new(&a, &b)?;
     let output = Output::open(global)?;
+    let people = |form| text::text(&compared, form, global.verbose);
     let text = match format {
-        TextFormat::Table => text::text(&compared, output.terminal()),
-        TextFormat::Markdown => text::text(&compared, Markup::Markdown),
+        TextFormat::Table => people(output.terminal()),
+        TextFormat::Markdown => people(Markup::Markdown),
         TextFormat::Json => format::json(&compared)?,
         TextFormat::Ndjson => data::ndjson(&compared)?,
         TextFormat::Csv => data::csv(&compared)?,
     };
-    output.write(&text, |form| text::text(&compared, form))?;
+    output.write(&text, people)?;
     Ok(match compared.worse {
         0 => ExitCode::SUCCESS,
         _ => ExitCode::from(EXPECTATION_FAILED),

@@ -6,22 +6,28 @@ use super::compared::Compared;
 use crate::grid::Grid;
 use crate::markup::Markup;
 use crate::units::{counted, in_unit, quantity};
-use bursar_experiments::compare::rule::false_alarms;
+use bursar_experiments::compare::rule::{SEEDS_NEEDED, false_alarms};
 use bursar_experiments::compare::{Change, Comparison, Judgement};
 use bursar_experiments::machine_info::MachineKind;
 
-/// A table for each point, and what is clear at the end, where a terminal shows it.
-pub fn text(compared: &Compared, form: Markup) -> String {
+/// A table for each point that can be judged, and what is clear at the end, where a terminal shows it.
+pub fn text(compared: &Compared, form: Markup, is_verbose: bool) -> String {
     let mut text = String::new();
     for (comparison, point) in compared.comparisons.iter().zip(&compared.points) {
-        text.push_str(&one(compared, comparison, point, form));
+        text.push_str(&one(compared, comparison, point, form, is_verbose));
         text.push('\n');
     }
     text.push_str(&summary(compared, form));
     text
 }
 
-fn one(compared: &Compared, comparison: &Comparison, point: &str, form: Markup) -> String {
+fn one(
+    compared: &Compared,
+    comparison: &Comparison,
+    point: &str,
+    form: Markup,
+    is_verbose: bool,
+) -> String {
     let mut title = comparison.experiment.clone();
     if !point.is_empty() {
         let _ = write!(title, ", {point}");
@@ -42,6 +48,25 @@ fn one(compared: &Compared, comparison: &Comparison, point: &str, form: Markup) 
         )));
     }
     text.push('\n');
+    let is_judged =
+        |change: &Change| !matches!(change.judgement, Judgement::TooFew | Judgement::Shown);
+    match is_verbose || comparison.changes.iter().any(is_judged) {
+        true => text.push_str(&figures(comparison, form)),
+        false => text.push_str(&form.item(&format!(
+            "{}: not enough runs to say. At least {SEEDS_NEEDED} seeds of A and of B are needed; -v prints the figures",
+            counted(comparison.changes.len() as u64, "figure")
+        ))),
+    }
+    for (side, names) in ["A", "B"].into_iter().zip(&comparison.unmatched) {
+        if !names.is_empty() {
+            text.push_str(&form.item(&format!("only {side} has {}", names.join(", "))));
+        }
+    }
+    text
+}
+
+/// A table of all figures.
+fn figures(comparison: &Comparison, form: Markup) -> String {
     let header = ["metric", "A", "B", "change", "", "why"];
     let mut table = Grid::new(header).right(1..4).prose();
     let mut variant = "";
@@ -66,13 +91,7 @@ fn one(compared: &Compared, comparison: &Comparison, point: &str, form: Markup) 
         ]);
         variant = &change.variant;
     }
-    text.push_str(&form.table(&table));
-    for (side, names) in ["A", "B"].into_iter().zip(&comparison.unmatched) {
-        if !names.is_empty() {
-            text.push_str(&form.item(&format!("only {side} has {}", names.join(", "))));
-        }
-    }
-    text
+    form.table(&table)
 }
 
 fn summary(compared: &Compared, form: Markup) -> String {

@@ -341,8 +341,8 @@ s sort (usage)  / ..";
         let mut model = model();
         model.set_filter("nobody".to_owned());
         let expected = "\
-70.0 MiB of 96.0 MiB in use  server 1..
-group             in use   used
+70.0 MiB of 96.0 MiB in use  server 1 ..
+group                      in use   used
 no group matches
 
 
@@ -356,7 +356,7 @@ no group matches
 
 
 
-only paths with \"nobody\": Esc shows ..";
+only paths with \"nobody\": Esc shows al..";
         assert_eq!(drawn(&model, &Notes::default(), 40, 16), expected);
     }
 }

@@ -32,13 +32,14 @@ pub struct Observe {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["light", "deep", "seconds", "probe_stat", "replay", "machine", "command"])]
     pub read: Option<PathBuf>,
     /// Addresses of functions, for a file of --read that has none: a copy of /proc/kallsyms of the same boot
-    #[arg(long, value_name = "FILE", requires = "read")]
+    // `requires` alone gives way if another argument conflicts with --read.
+    #[arg(long, value_name = "FILE", requires = "read", conflicts_with_all = ["light", "deep", "seconds", "probe_stat", "replay", "machine", "command"])]
     pub kallsyms: Option<PathBuf>,
     /// Replay a recording on a simulated machine, under its own policies and others. Needs no root
     #[arg(long, value_name = "FILE", conflicts_with_all = ["light", "deep", "seconds", "probe_stat", "record", "command"])]
     pub replay: Option<PathBuf>,
     /// Simulated machine for the other policies: `sim:KEY=VALUE,...` [default: the recorded one]
-    #[arg(short, long, value_name = "MACHINE", requires = "replay")]
+    #[arg(short, long, value_name = "MACHINE", requires = "replay", conflicts_with_all = ["light", "deep", "seconds", "probe_stat", "record", "command"])]
     pub machine: Option<String>,
     /// Command to run meanwhile
     #[arg(last = true, value_name = "COMMAND")]
