@@ -205,7 +205,7 @@ fn get(socket: &Path, request: &str) -> Result<String, Failure> {
     })
 }
 
-/// What the head of an answer tells.
+/// The head of an answer, as far as it is used.
 struct Head {
     /// The first line without the protocol.
     line: String,
