@@ -1,43 +1,65 @@
 //! Sessions whose SQL cannot leave its group.
 
+mod depth;
+mod error;
+mod prepared;
+
 use std::fmt;
 use std::sync::Arc;
 
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::dataframe::DataFrame;
-use datafusion::error::DataFusionError;
 use datafusion::execution::context::{SQLOptions, SessionContext};
 use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::logical_expr::{LogicalPlan, Statement};
 
 use crate::pool::GroupPool;
+use depth::{check_plan, check_text, on_stack};
+use error::words;
+use prepared::Prepared;
+
+pub use error::TenantSqlError;
 
 /// Options that a tenant may set: those that change how text is read and shown, and nothing that runs.
-const MAY_SET: [&str; 4] = [
+const MAY_SET: [&str; 9] = [
     "datafusion.execution.time_zone",
     "datafusion.explain.",
     "datafusion.format.",
-    "datafusion.sql_parser.",
+    // Not the parser's recursion limit, nor what keeps more for each word.
+    "datafusion.sql_parser.default_null_ordering",
+    "datafusion.sql_parser.dialect",
+    "datafusion.sql_parser.enable_ident_normalization",
+    "datafusion.sql_parser.map_string_types_to_utf8view",
+    "datafusion.sql_parser.parse_float_as_decimal",
+    "datafusion.sql_parser.support_varchar_with_length",
 ];
 
 /// The options of the runtime: its pool, its disk and its caches.
 const RUNTIME: &str = "datafusion.runtime.";
+const STATEMENT_BYTES_MAX: usize = 64 << 10;
+const DEPTH_MAX: usize = 200;
+const PLANNING_STACK_BYTES: usize = 64 << 20;
 
-/// A session for statements of a tenant, whom nobody trusts.
+/// A session for the statements of a tenant that is not trusted. No statement leaves the tenant's pool, or overflows the stack.
 ///
 /// In DataFusion 55.2, `SET datafusion.runtime.memory_limit` puts another pool in the place of the session's, and `RESET` one without a limit.
-/// Other statements move the spill directory, or keep rows in memory that no pool is charged for. A tenant session plans each statement,
-/// looks at the plan, and runs it only if it leaves the tenant in its group:
+/// Other statements move the spill directory, or keep rows in memory that no pool is charged for. Deep statements overflow the stack, which
+/// ends the process. A tenant session looks at each statement and at its plan, and runs it only if it leaves the tenant in its group:
 ///
 /// * The options of the runtime are never changed.
-/// * Other options are changed if they are on a list: time zone, text formats, `EXPLAIN`, and the parser. [`TenantSession::may_set`] adds
-///   to it. Sizes of batches and numbers of partitions are not on it: each partition takes memory that it does not reserve.
+/// * Other options are changed if they are on a list: time zone, text formats, `EXPLAIN`, and how the parser reads text.
+///   [`TenantSession::may_set`] adds to it. Sizes of batches and numbers of partitions are not on it: each partition takes memory that it
+///   does not reserve.
 /// * DDL and DML need [`TenantSession::allow`]. `CREATE TABLE t AS SELECT` keeps rows that belong to no pool, and `COPY` and
 ///   `CREATE EXTERNAL TABLE` name files of the server.
+/// * `PREPARE` needs [`TenantSession::prepared_max`], and the group pays for each plan that is kept.
+/// * The length and the depth of a statement are bounded: [`TenantSession::statement_bytes_max`], [`TenantSession::depth_max`]. It is planned
+///   on a stack of stated size: [`TenantSession::planning_stack_bytes`].
 /// * Before and after each statement the session must have the runtime that it began with.
 ///
-/// A tenant can still use CPU time, and what operators take without reserving it: [`crate::PoolBuilder`] has a gate for the latter,
-/// `refuse_by_real_bytes`.
+/// A tenant can still use CPU time, the memory of planning, and memory that operators and functions take without reserving it, as
+/// `repeat`, `lpad` and `range` do. [`crate::PoolBuilder`] has a gate for operators, `refuse_by_real_bytes`. The guide has numbers and
+/// remedies for functions. With `information_schema` on, a tenant reads all options of the server by `SHOW ALL`.
 ///
 /// ```
 /// use bursar::{Limits, Memory};
@@ -65,49 +87,10 @@ pub struct TenantSession {
     runtime: Arc<RuntimeEnv>,
     options: SQLOptions,
     may_set: Vec<String>,
-}
-
-/// Error of [`TenantSession::sql`].
-#[non_exhaustive]
-pub enum TenantSqlError {
-    /// The statement might leave the group, and was not run.
-    Forbidden {
-        /// The part of the statement that is forbidden.
-        what: String,
-    },
-    /// Code of the program has changed the session's runtime, so the session may have another pool. No statement runs any more.
-    RuntimeChanged,
-    /// DataFusion's, of planning or of running.
-    DataFusion(DataFusionError),
-}
-
-impl fmt::Display for TenantSqlError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Forbidden { what } => write!(f, "a tenant may not use {what}"),
-            Self::RuntimeChanged => f.write_str(
-                "the session has another runtime than at its start, and so perhaps another memory pool: make a new session",
-            ),
-            Self::DataFusion(error) => error.fmt(f),
-        }
-    }
-}
-
-bursar::debug_as_message!(enum TenantSqlError { Forbidden { what }, RuntimeChanged, DataFusion(error) });
-
-impl std::error::Error for TenantSqlError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::DataFusion(error) => Some(error),
-            _ => None,
-        }
-    }
-}
-
-impl From<DataFusionError> for TenantSqlError {
-    fn from(error: DataFusionError) -> Self {
-        Self::DataFusion(error)
-    }
+    statement_bytes_max: usize,
+    depth_max: usize,
+    planning_stack_bytes: usize,
+    prepared: Prepared,
 }
 
 impl fmt::Debug for TenantSession {
@@ -140,11 +123,15 @@ impl TenantSession {
                 .with_allow_ddl(false)
                 .with_allow_dml(false),
             may_set: MAY_SET.map(str::to_owned).to_vec(),
+            statement_bytes_max: STATEMENT_BYTES_MAX,
+            depth_max: DEPTH_MAX,
+            planning_stack_bytes: PLANNING_STACK_BYTES,
+            prepared: Prepared::new(0),
         }
     }
 
-    /// Sets whether DDL, DML and statements such as `SET` and `PREPARE` are allowed; only the last are unless set. The runtime's
-    /// options stay forbidden.
+    /// Sets whether DDL, DML and statements such as `SET` are allowed; only the last are unless set. The runtime's options stay
+    /// forbidden, and `PREPARE` needs [`TenantSession::prepared_max`] as well.
     pub fn allow(mut self, options: SQLOptions) -> Self {
         self.options = options;
         self
@@ -156,15 +143,77 @@ impl TenantSession {
         self
     }
 
+    /// Bounds the bytes of a statement; 65,536 unless set. Its literals are part of it. Planning takes memory that no pool is charged
+    /// for, about 40 bytes for each byte of a list of literals.
+    pub fn statement_bytes_max(mut self, bytes: usize) -> Self {
+        self.statement_bytes_max = bytes;
+        self
+    }
+
+    /// Bounds the levels of a statement; 200 unless set. An operator is a level, and so is each part of its longest expression.
+    ///
+    /// A stack of 2 MiB, as workers of tokio have it, is enough for 200 levels, also in a build without optimisation. To allow more, give
+    /// more stack to the threads that run queries, and to [`TenantSession::planning_stack_bytes`].
+    pub fn depth_max(mut self, levels: usize) -> Self {
+        self.depth_max = levels;
+        self
+    }
+
+    /// Sets the size of the stack on which statements are parsed and planned; 64 MiB unless set. Only the pages that planning touches take
+    /// memory, until it ends. Collecting the frame uses the stack of its caller.
+    pub fn planning_stack_bytes(mut self, bytes: usize) -> Self {
+        self.planning_stack_bytes = bytes;
+        self
+    }
+
+    /// Lets the tenant keep this many prepared statements; none unless set. Each is charged to the group until `DEALLOCATE`, or until the
+    /// session goes: 4 bytes for each byte of its text, and 512 for each node and expression of its plan.
+    pub fn prepared_max(mut self, statements: usize) -> Self {
+        self.prepared = Prepared::new(statements);
+        self
+    }
+
     /// Plans a statement, and runs it if it leaves the tenant in its group. A query runs when the frame is collected.
     ///
     /// # Errors
     /// [`TenantSqlError`].
     pub async fn sql(&self, text: &str) -> Result<DataFrame, TenantSqlError> {
         self.check_runtime()?;
-        let plan = self.context.state().create_logical_plan(text).await?;
+        let (bytes, max) = (text.len(), self.statement_bytes_max);
+        if bytes > max {
+            return Err(TenantSqlError::TooLong { bytes, max });
+        }
+        on_stack(self.planning_stack_bytes, self.start(text)).await
+    }
+
+    /// Runs on the stack for planning, where all that a refused statement left is dropped as well.
+    async fn start(&self, text: &str) -> Result<DataFrame, TenantSqlError> {
+        let state = self.context.state();
+        check_text(
+            text,
+            state.config_options().sql_parser.dialect,
+            self.depth_max,
+        )?;
+        let plan = state.create_logical_plan(text).await?;
+        let shape = check_plan(&plan, self.depth_max)?;
         self.check(&plan)?;
-        let frame = self.context.execute_logical_plan(plan).await?;
+        let (mut kept, mut freed) = (None, None);
+        if let LogicalPlan::Statement(Statement::Prepare(prepare)) = &plan {
+            self.prepared
+                .charge(&prepare.name, text, shape, &self.runtime.memory_pool)?;
+            kept = Some(prepare.name.clone());
+        } else if let LogicalPlan::Statement(Statement::Deallocate(deallocate)) = &plan {
+            freed = Some(deallocate.name.clone());
+        }
+        let outcome = self.context.execute_logical_plan(plan).await;
+        let unpaid = match outcome {
+            Ok(_) => freed,
+            Err(_) => kept,
+        };
+        if let Some(name) = unpaid {
+            self.prepared.uncharge(&name);
+        }
+        let frame = outcome?;
         self.check_runtime()?;
         Ok(frame)
     }
@@ -177,19 +226,17 @@ impl TenantSession {
     }
 
     fn check(&self, plan: &LogicalPlan) -> Result<(), TenantSqlError> {
-        let verified = self.options.verify_plan(plan);
-        verified.map_err(|refusal| TenantSqlError::Forbidden {
-            what: refusal.strip_backtrace(),
-        })?;
         let mut forbidden = None;
         plan.apply_with_subqueries(|node| {
-            if let LogicalPlan::Statement(statement) = node {
-                forbidden = self.forbidden(statement);
+            if let Some(words) = words(node) {
+                // Verification looks at the nodes below as well, so the last one that fails is the one that is forbidden.
+                if self.options.verify_plan(node).is_err() {
+                    forbidden = Some(words.to_owned());
+                } else if let LogicalPlan::Statement(statement) = node {
+                    forbidden = forbidden.take().or_else(|| self.forbidden(statement));
+                }
             }
-            Ok(match forbidden {
-                Some(_) => TreeNodeRecursion::Stop,
-                None => TreeNodeRecursion::Continue,
-            })
+            Ok(TreeNodeRecursion::Continue)
         })?;
         match forbidden {
             Some(what) => Err(TenantSqlError::Forbidden { what }),
@@ -202,9 +249,10 @@ impl TenantSession {
         let (verb, variable) = match statement {
             Statement::SetVariable(set) => ("SET", &set.variable),
             Statement::ResetVariable(reset) => ("RESET", &reset.variable),
-            Statement::TransactionStart(_)
+            // `PREPARE` is counted and charged where it runs.
+            Statement::Prepare(_)
+            | Statement::TransactionStart(_)
             | Statement::TransactionEnd(_)
-            | Statement::Prepare(_)
             | Statement::Execute(_)
             | Statement::Deallocate(_) => return None,
         };

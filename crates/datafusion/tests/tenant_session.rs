@@ -174,6 +174,9 @@ async fn no_statement_leaves_the_group() {
         "CREATE EXTERNAL TABLE passwords STORED AS CSV LOCATION '/etc/passwd'",
         "COPY (SELECT 1) TO '/tmp/elsewhere/file.csv'",
         "EXPLAIN ANALYZE CREATE TABLE kept AS SELECT 1",
+        "SET datafusion.sql_parser.recursion_limit = 100000000",
+        "RESET datafusion.sql_parser.recursion_limit",
+        "SET datafusion.sql_parser.collect_spans = true",
     ] {
         match scene.run(sql).await {
             Err(TenantSqlError::Forbidden { .. } | TenantSqlError::DataFusion(_)) => {}
@@ -189,6 +192,10 @@ async fn no_statement_leaves_the_group() {
         assert!(scene.run(sql).await.is_err(), "{sql}");
         scene.assert_bound(sql);
     }
+    scene
+        .run("SET datafusion.sql_parser.dialect = 'postgres'")
+        .await
+        .unwrap();
     // A program may allow more, and never the runtime's options.
     let Scene {
         context,
@@ -221,6 +228,99 @@ async fn no_statement_leaves_the_group() {
             .contains("/t/q")
             && usage(&query) == 0
     );
+}
+
+#[tokio::test]
+async fn refusals_are_sentences() {
+    let scene = scene(64 * MIB, 64 * MIB);
+    for (sql, what) in [
+        ("CREATE TABLE x AS SELECT 1", "CREATE TABLE"),
+        ("EXPLAIN CREATE VIEW x AS SELECT 1", "CREATE VIEW"),
+        (
+            "CREATE EXTERNAL TABLE x STORED AS CSV LOCATION '/x'",
+            "CREATE EXTERNAL TABLE",
+        ),
+        ("DROP TABLE x", "DROP TABLE"),
+        ("CREATE SCHEMA x", "CREATE SCHEMA"),
+        ("COPY (SELECT 1) TO '/x.csv'", "COPY"),
+        ("PREPARE p AS SELECT 1", "PREPARE"),
+        (
+            "SET datafusion.execution.batch_size = 1",
+            "SET datafusion.execution.batch_size",
+        ),
+    ] {
+        let refused = scene.run(sql).await.unwrap_err();
+        assert_eq!(
+            refused.to_string(),
+            format!("a tenant may not use {what}"),
+            "{sql}"
+        );
+    }
+    let session = scene
+        .session
+        .allow(SQLOptions::new().with_allow_statements(false));
+    let refused = session
+        .sql("SET datafusion.execution.time_zone = 'UTC'")
+        .await;
+    assert_eq!(refused.unwrap_err().to_string(), "a tenant may not use SET");
+    let session = session.statement_bytes_max(20).depth_max(10);
+    let refusal = async |sql: &str| session.sql(sql).await.unwrap_err().to_string();
+    assert_eq!(
+        refusal("SELECT 'more than twenty bytes'").await,
+        "the statement has 31 bytes, and a tenant's may have at most 20"
+    );
+    let deep = refusal("SELECT 1+1+1+1+1+1+1").await;
+    assert!(
+        deep.starts_with("the statement nests more than 10 levels"),
+        "{deep}"
+    );
+}
+
+/// Literals of the longest statement that fits.
+fn literals() -> String {
+    let mut text = "PREPARE {} AS SELECT * FROM (VALUES (0)".to_owned();
+    while text.len() < 65_000 {
+        text += ",(1)";
+    }
+    text + ")"
+}
+
+#[tokio::test]
+async fn a_prepared_statement_is_charged_until_it_is_deallocated() {
+    let mut scene = scene(64 * MIB, 64 * MIB);
+    scene.session = scene.session.prepared_max(3);
+    let prepare = literals();
+    let prepare = |name: &str| prepare.replace("{}", name);
+    scene.run(&prepare("a")).await.unwrap();
+    let one = usage(&scene.query);
+    assert!(one > 8 << 20, "{one}");
+    // Neither a name that is taken nor a statement that fails changes anything.
+    let taken = scene.run("PREPARE a AS SELECT 1").await.unwrap_err();
+    assert!(taken.to_string().contains("already exists"), "{taken}");
+    let wrong = scene.run("PREPARE b (INT, INT) AS SELECT $1").await;
+    assert!(wrong.is_err());
+    assert!(scene.run("DEALLOCATE none").await.is_err());
+    assert_eq!(usage(&scene.query), one);
+    scene.run("PREPARE b AS SELECT 1").await.unwrap();
+    scene.run("PREPARE c AS SELECT 1").await.unwrap();
+    let many = scene.run("PREPARE d AS SELECT 1").await.unwrap_err();
+    assert!(
+        matches!(many, TenantSqlError::TooManyPrepared { max: 3 }),
+        "{many}"
+    );
+    assert_eq!(scene.run("EXECUTE b").await.unwrap(), 1);
+    for name in ["a", "b", "c"] {
+        scene.run(&format!("DEALLOCATE {name}")).await.unwrap();
+    }
+    assert_eq!(usage(&scene.query), 0);
+    // The group's limit holds for what is kept.
+    scene.query.set_max(one as u64 + MIB);
+    scene.run(&prepare("a")).await.unwrap();
+    let full = scene.run(&prepare("b")).await.unwrap_err();
+    assert!(full.to_string().contains("Resources exhausted"), "{full}");
+    assert!(scene.run("EXECUTE b").await.is_err());
+    drop(scene.session);
+    assert_eq!(usage(&scene.query), 0);
 }
 
 #[tokio::test]

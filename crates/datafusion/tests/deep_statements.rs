@@ -1,0 +1,369 @@
+//! No statement of a tenant ends the process, however deep it nests. Each kind of statement runs in a process of its own, on a stack of
+//! 2 MiB, as workers of tokio have it.
+#![cfg(feature = "sql")]
+
+use std::env;
+use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use bursar::{Limits, Memory};
+use bursar_datafusion::{GroupPool, TenantSession, TenantSqlError};
+use datafusion::execution::runtime_env::RuntimeEnvBuilder;
+use datafusion::prelude::{SessionConfig, SessionContext};
+
+const CHILD: &str = "BURSAR_TEST_DEEP_STATEMENT";
+const STACK_BYTES: usize = 2 << 20;
+
+/// Statements of one kind, by depth.
+type Kind = (&'static str, fn(usize) -> String);
+
+fn chain(first: &str, link: &str, depth: usize) -> String {
+    first.to_owned() + &link.repeat(depth)
+}
+
+fn nest(open: &str, inner: &str, close: &str, depth: usize) -> String {
+    open.repeat(depth) + inner + &close.repeat(depth)
+}
+
+fn select(expr: &str) -> String {
+    format!("SELECT {expr} FROM (VALUES (1, 'x', true)) AS t (a, s, b)")
+}
+
+/// Common table expressions, of which each reads the one before it: `{}` stands for its name.
+fn ctes(query: &str, depth: usize) -> String {
+    let mut text = "WITH c0 AS (SELECT 1 AS x)".to_owned();
+    for number in 1..=depth {
+        let before = format!("c{}", number - 1);
+        text += &format!(", c{number} AS ({})", query.replace("{}", &before));
+    }
+    text + &format!(" SELECT * FROM c{depth}")
+}
+
+const KINDS: &[Kind] = &[
+    ("terms", |n| format!("SELECT {}", chain("1", "+1", n))),
+    ("terms of a column", |n| select(&chain("a", "+a", n))),
+    ("parentheses", |n| {
+        format!("SELECT {}", nest("(", "1", ")", n))
+    }),
+    ("terms in parentheses", |n| {
+        select(&nest("(a+", "1", ")", n))
+    }),
+    ("minus", |n| select(&("- ".repeat(n) + "a"))),
+    ("NOT", |n| select(&(chain("", "NOT ", n) + "b"))),
+    ("OR", |n| select(&chain("a = 1", " OR a = 2", n))),
+    ("AND in WHERE", |n| {
+        format!("{} WHERE {}", select("a"), chain("a > 0", " AND a > 0", n))
+    }),
+    ("||", |n| select(&chain("s", "||s", n))),
+    ("::", |n| select(&chain("a", "::int::text", n))),
+    ("IS NULL", |n| select(&chain("a", " IS NULL", n))),
+    ("BETWEEN", |n| {
+        select(&chain("b", " BETWEEN false AND true", n))
+    }),
+    ("LIKE", |n| select(&chain("s", " LIKE 'x'", n))),
+    ("COLLATE", |n| select(&chain("s", " COLLATE x", n))),
+    ("AT TIME ZONE", |n| {
+        select(&chain("s", " AT TIME ZONE 'UTC'", n))
+    }),
+    ("CASE in CASE", |n| {
+        select(&nest("CASE WHEN b THEN ", "1", " ELSE 0 END", n))
+    }),
+    ("CASE in ELSE", |n| {
+        select(&nest("CASE WHEN b THEN 1 ELSE ", "0", " END", n))
+    }),
+    ("WHENs", |n| {
+        select(&(chain("CASE", " WHEN a = 2 THEN 3", n) + " END"))
+    }),
+    ("CAST", |n| select(&nest("CAST(", "a", " AS int)", n))),
+    ("functions", |n| select(&nest("abs(", "a", ")", n))),
+    ("coalesce", |n| select(&nest("coalesce(a, ", "1", ")", n))),
+    ("arrays", |n| format!("SELECT {}", nest("[", "1", "]", n))),
+    ("ARRAY", |n| {
+        format!("SELECT {}", nest("ARRAY[", "1", "]", n))
+    }),
+    ("structs", |n| {
+        select(&nest("named_struct('f', ", "a", ")", n))
+    }),
+    ("braces", |n| {
+        format!("SELECT {}", nest("{'f': ", "1", "}", n))
+    }),
+    ("subscripts", |n| select(&chain("s", "[1]", n))),
+    ("types of arrays", |n| {
+        format!("SELECT CAST(1 AS {})", nest("ARRAY<", "INT", ">", n))
+    }),
+    ("types of structs", |n| {
+        format!(
+            "SELECT CAST(1 AS {})",
+            nest("STRUCT<a INT, b ", "INT", ">", n)
+        )
+    }),
+    ("types with brackets", |n| {
+        format!("SELECT CAST(1 AS {})", chain("INT", "[]", n))
+    }),
+    ("IN", |n| {
+        select(&format!("a IN ({})", chain("1", ", 1", n)))
+    }),
+    ("IN in IN", |n| select(&nest("b IN (", "b", ")", n))),
+    ("tuples", |n| select(&nest("(1, ", "1", ")", n))),
+    ("lambdas", |n| select(&(chain("", "x -> ", n) + "x"))),
+    ("rows", |n| format!("VALUES {}", chain("(1)", ", (1)", n))),
+    ("columns", |n| select(&chain("a", ", a", n))),
+    ("UNION ALL", |n| chain("SELECT 1", " UNION ALL SELECT 1", n)),
+    ("UNION", |n| chain("SELECT 1", " UNION SELECT 1", n)),
+    ("UNION ALL of two", |n| {
+        chain("SELECT 1, 2", " UNION ALL SELECT 1, 2", n)
+    }),
+    ("INTERSECT", |n| chain("SELECT 1", " INTERSECT SELECT 1", n)),
+    ("EXCEPT", |n| chain("SELECT 1", " EXCEPT SELECT 2", n)),
+    ("UNION in parentheses", |n| {
+        nest("(SELECT 1 UNION ALL ", "SELECT 1", ")", n)
+    }),
+    ("queries in parentheses", |n| nest("(", "SELECT 1", ")", n)),
+    ("CTEs", |n| ctes("SELECT x + 1 AS x FROM {}", n)),
+    ("CTEs with filters", |n| {
+        ctes("SELECT x FROM {} WHERE x > 0", n)
+    }),
+    ("CTEs with groups", |n| {
+        ctes("SELECT sum(x) AS x FROM {} GROUP BY x", n)
+    }),
+    ("CTEs with terms", |n| {
+        ctes(
+            "SELECT x + 1 + 1 + 1 + 1 + 1 + 1 + 1 + 1 + 1 + 1 AS x FROM {}",
+            n,
+        )
+    }),
+    ("CTEs in CTEs", |n| {
+        nest("WITH c AS (", "SELECT 1", ") SELECT * FROM c", n)
+    }),
+    ("CTEs that double", |n| {
+        ctes("SELECT l.x FROM {} l CROSS JOIN {} r", n)
+    }),
+    ("CTEs whose columns double", |n| {
+        ctes("SELECT * FROM {} l, {} r", n)
+    }),
+    ("CTEs whose types double", |n| {
+        ctes("SELECT struct(x, x) AS x FROM {}", n)
+    }),
+    ("recursive CTEs", |n| {
+        let inner = "WITH RECURSIVE c AS (SELECT 1 AS x UNION ALL SELECT x + 1 FROM c WHERE x < 2";
+        nest(
+            &format!("SELECT * FROM ({inner} AND 1 IN ("),
+            "SELECT 1",
+            ")) SELECT * FROM c)",
+            n,
+        )
+    }),
+    ("CROSS JOIN", |n| {
+        chain("SELECT 1 FROM (SELECT 1)", " CROSS JOIN (SELECT 1)", n)
+    }),
+    ("JOIN", |n| {
+        let join = |number: usize| {
+            format!(" JOIN (SELECT {number} AS x) t{number} ON t{number}.x = t0.x + {number}")
+        };
+        (1..=n).fold(
+            "SELECT t0.x FROM (SELECT 0 AS x) t0".to_owned(),
+            |text, number| text + &join(number),
+        )
+    }),
+    ("LEFT JOIN", |n| {
+        let join = |number: usize| {
+            format!(" LEFT JOIN (SELECT {number} AS x) t{number} ON t{number}.x = t0.x")
+        };
+        (1..=n).fold(
+            "SELECT t0.x FROM (SELECT 0 AS x) t0".to_owned(),
+            |text, number| text + &join(number),
+        )
+    }),
+    ("FROM", |n| {
+        chain("SELECT 1 FROM (SELECT 1)", ", (SELECT 1)", n)
+    }),
+    ("joins in parentheses", |n| {
+        let open = nest("(", "", "", n);
+        format!(
+            "SELECT 1 FROM {open}(SELECT 1){}",
+            nest("", "", " CROSS JOIN (SELECT 1))", n)
+        )
+    }),
+    ("subqueries", |n| {
+        nest("SELECT * FROM (", "SELECT 1", ")", n)
+    }),
+    ("subqueries with filters", |n| {
+        nest("SELECT a FROM (", "SELECT 1 AS a", ") WHERE a > 0", n)
+    }),
+    ("scalar subqueries", |n| {
+        nest("SELECT (", "SELECT 1", ")", n)
+    }),
+    ("EXISTS", |n| {
+        nest("SELECT 1 WHERE EXISTS (", "SELECT 1", ")", n)
+    }),
+    ("EXISTS after EXISTS", |n| {
+        format!(
+            "SELECT 1 WHERE {}",
+            chain("true", " AND EXISTS (SELECT 1)", n)
+        )
+    }),
+    ("IN of queries", |n| {
+        nest("SELECT 1 WHERE 1 IN (", "SELECT 1", ")", n)
+    }),
+    ("LATERAL", |n| {
+        nest("SELECT * FROM (SELECT 1), LATERAL (", "SELECT 1", ")", n)
+    }),
+    ("windows", |n| {
+        nest(
+            "SELECT sum(a) OVER (ORDER BY a) AS a FROM (",
+            "SELECT 1 AS a",
+            ")",
+            n,
+        )
+    }),
+    ("window of a window", |n| {
+        select(&nest("sum(", "a", ") OVER (ORDER BY a)", n))
+    }),
+    ("pivots", |n| {
+        chain("SELECT * FROM t", " PIVOT (sum(a) FOR b IN (1))", n)
+    }),
+    ("pipes", |n| {
+        chain("SELECT 1 AS a", " |> SELECT a + 1 AS a", n)
+    }),
+    ("EXPLAIN", |n| nest("EXPLAIN ", "SELECT 1", "", n)),
+    ("EXPLAIN with options", |n| {
+        nest("EXPLAIN (FORMAT tree) ", "SELECT 1", "", n)
+    }),
+    ("EXPLAIN of terms", |n| {
+        format!("EXPLAIN VERBOSE SELECT {}", chain("1", "+1", n))
+    }),
+    ("PREPARE", |n| nest("PREPARE p AS ", "SELECT 1", "", n)),
+    ("comments", |n| {
+        format!("SELECT {}", nest("/*", "", "*/", n) + "1")
+    }),
+    ("statements", |n| nest("SELECT 1;", "SELECT 1", "", n)),
+    ("identifiers", |n| select(&chain("a", ".a", n))),
+    ("brackets that do not close", |n| {
+        format!("SELECT {}", "(".repeat(n))
+    }),
+    ("a long name", |n| {
+        select(&format!("a AS \"{}\"", "x".repeat(n)))
+    }),
+    ("a long literal", |n| format!("SELECT '{}'", "x".repeat(n))),
+];
+
+/// End of a statement on a worker with a stack of 2 MiB.
+enum End {
+    Ran,
+    Refused,
+}
+
+fn session(memory: &Memory) -> TenantSession {
+    let tenant = memory.root().child("t", Limits::max(256 << 20)).unwrap();
+    let pool = GroupPool::new(tenant.child("q", Limits::none()).unwrap());
+    let runtime = RuntimeEnvBuilder::new()
+        .with_memory_pool(pool.clone())
+        .build_arc()
+        .unwrap();
+    let config = SessionConfig::new().with_target_partitions(4);
+    let context = SessionContext::new_with_config_rt(config, runtime);
+    TenantSession::new(context, &pool)
+}
+
+async fn run(session: &TenantSession, text: &str) -> End {
+    let outcome = match session.sql(text).await {
+        Ok(frame) => frame
+            .collect()
+            .await
+            .map(drop)
+            .map_err(TenantSqlError::from),
+        Err(error) => Err(error),
+    };
+    match outcome {
+        Ok(()) => End::Ran,
+        Err(error) => {
+            let told = error.to_string();
+            println!("    {}", told.chars().take(200).collect::<String>());
+            match error {
+                TenantSqlError::DataFusion(_) => End::Ran,
+                _ => End::Refused,
+            }
+        }
+    }
+}
+
+/// Runs statements of a kind up to the longest, and the deepest that is not refused.
+async fn climb((name, statement): Kind) {
+    let memory = Memory::builder().build().unwrap();
+    let session = session(&memory);
+    let at = async |depth: usize| {
+        println!("{name}, depth {depth}");
+        run(&session, &statement(depth)).await
+    };
+    let (mut deepest, mut refused) = (0, usize::MAX);
+    for depth in [1, 10, 30, 100, 300, 1_000, 5_000, 20_000, 100_000] {
+        match at(depth).await {
+            End::Ran => deepest = depth,
+            End::Refused => refused = refused.min(depth),
+        }
+    }
+    while refused != usize::MAX && deepest + 1 < refused {
+        let middle = usize::midpoint(deepest, refused);
+        match at(middle).await {
+            End::Ran => deepest = middle,
+            End::Refused => refused = middle,
+        }
+    }
+    println!("{name}: all run to depth {deepest}");
+}
+
+fn on_worker(future: impl Future<Output = ()> + Send + 'static) {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .thread_stack_size(STACK_BYTES)
+        .build()
+        .unwrap();
+    runtime.block_on(runtime.spawn(future)).unwrap();
+}
+
+#[test]
+fn no_deep_statement_ends_the_process() {
+    if let Ok(name) = env::var(CHILD) {
+        let kind = *KINDS.iter().find(|kind| kind.0 == name).unwrap();
+        return on_worker(climb(kind));
+    }
+    let next = AtomicUsize::new(0);
+    let failures = thread::scope(|scope| {
+        let work = || {
+            let mut failures = Vec::new();
+            while let Some((name, _)) = KINDS.get(next.fetch_add(1, Ordering::Relaxed)) {
+                let output = Command::new(env::current_exe().unwrap())
+                    .args([
+                        "--exact",
+                        "no_deep_statement_ends_the_process",
+                        "--nocapture",
+                    ])
+                    .env(CHILD, name)
+                    .output()
+                    .unwrap();
+                let told = String::from_utf8_lossy(&output.stdout);
+                let last = told
+                    .lines()
+                    .filter(|line| line.starts_with(name))
+                    .next_back();
+                println!("{}", last.unwrap_or_default());
+                if !output.status.success() {
+                    let error = String::from_utf8_lossy(&output.stderr);
+                    failures.push(format!(
+                        "{}: {}: {error}",
+                        last.unwrap_or(name),
+                        output.status
+                    ));
+                }
+            }
+            failures
+        };
+        let workers: Vec<_> = (0..2).map(|_| scope.spawn(work)).collect();
+        workers
+            .into_iter()
+            .flat_map(|worker| worker.join().unwrap())
+            .collect::<Vec<_>>()
+    });
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
