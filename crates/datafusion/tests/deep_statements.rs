@@ -9,6 +9,7 @@ use std::thread;
 
 use bursar::{Limits, Memory};
 use bursar_datafusion::{GroupPool, TenantSession, TenantSqlError};
+use bursar_tpch::{QUERIES, Tables};
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::prelude::{SessionConfig, SessionContext};
 
@@ -122,7 +123,10 @@ const KINDS: &[Kind] = &[
     ("tuples", |n| select(&nest("(1, ", "1", ")", n))),
     ("lambdas", |n| select(&(chain("", "x -> ", n) + "x"))),
     ("rows", |n| format!("VALUES {}", chain("(1)", ", (1)", n))),
-    ("columns", |n| select(&chain("a", ", a", n))),
+    ("columns", |n| {
+        let column = |number: usize| format!(", a AS a{number}");
+        select(&("a".to_owned() + &(1..=n).map(column).collect::<String>()))
+    }),
     ("UNION ALL", |n| chain("SELECT 1", " UNION ALL SELECT 1", n)),
     ("UNION", |n| chain("SELECT 1", " UNION SELECT 1", n)),
     ("UNION ALL of two", |n| {
@@ -265,7 +269,7 @@ enum End {
     Refused,
 }
 
-fn session(memory: &Memory) -> TenantSession {
+fn session(memory: &Memory) -> (SessionContext, TenantSession) {
     let tenant = memory.root().child("t", Limits::max(256 << 20)).unwrap();
     let pool = GroupPool::new(tenant.child("q", Limits::none()).unwrap());
     let runtime = RuntimeEnvBuilder::new()
@@ -274,7 +278,7 @@ fn session(memory: &Memory) -> TenantSession {
         .unwrap();
     let config = SessionConfig::new().with_target_partitions(4);
     let context = SessionContext::new_with_config_rt(config, runtime);
-    TenantSession::new(context, &pool)
+    (context.clone(), TenantSession::new(context, &pool))
 }
 
 async fn run(session: &TenantSession, text: &str) -> End {
@@ -299,10 +303,42 @@ async fn run(session: &TenantSession, text: &str) -> End {
     }
 }
 
+#[tokio::test]
+async fn usual_statements_are_not_refused() {
+    let memory = Memory::builder().build().unwrap();
+    let (context, session) = session(&memory);
+    let usual = [
+        ("OR", 80),
+        ("AND in WHERE", 80),
+        ("UNION ALL", 80),
+        ("LEFT JOIN", 20),
+        ("CTEs", 15),
+        ("functions", 30),
+        ("CASE in ELSE", 30),
+        ("WHENs", 200),
+        ("subqueries", 10),
+        ("EXISTS", 3),
+        ("IN", 5_000),
+        ("rows", 5_000),
+        ("columns", 1_000),
+    ];
+    for (name, depth) in usual {
+        let (_, statement) = KINDS.iter().find(|kind| kind.0 == name).unwrap();
+        let refused = session.sql(&statement(depth)).await.err();
+        assert!(refused.is_none(), "{name}, depth {depth}: {refused:?}");
+    }
+    let tables = Tables::generate(0.01, 1, |_| ()).unwrap();
+    tables.register(&context).unwrap();
+    for query in QUERIES {
+        let refused = session.sql(&query.sql(tables.scale())).await.err();
+        assert!(refused.is_none(), "{}: {refused:?}", query.name);
+    }
+}
+
 /// Runs statements of a kind up to the longest, and the deepest that is not refused.
 async fn climb((name, statement): Kind) {
     let memory = Memory::builder().build().unwrap();
-    let session = session(&memory);
+    let (_, session) = session(&memory);
     let at = async |depth: usize| {
         println!("{name}, depth {depth}");
         run(&session, &statement(depth)).await
