@@ -1,5 +1,6 @@
 //! Quiesce on the words themselves: set `FROZEN`, pass the fence, settle, take the room, thaw, while others charge and
-//! return on these CPUs. Nothing commits between settle and thaw; no byte is lost or made.
+//! return on these CPUs. Nothing commits between settle and thaw; no byte is lost or made. For some seeds a task also moves both words of
+//! an account to the ends of their range, as a tenant does who returns far too much: the room stays as it is.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -14,6 +15,8 @@ use crate::random::Random;
 
 /// Room of each shard at the start.
 const ROOM: u64 = 100;
+/// Four of these come round to where they began.
+const QUARTER: i64 = 1 << 62;
 
 /// A slot whose shards have room, and the places of the bytes. Not the machine's words: recording costs no step.
 pub(super) struct Stock<M: Machine> {
@@ -23,6 +26,8 @@ pub(super) struct Stock<M: Machine> {
     pub(super) held: AtomicI64,
     /// Taken out of the shards, or returned past them.
     pub(super) taken: AtomicI64,
+    /// Added to both words of an account, modulo 2^64.
+    shifted: AtomicI64,
 }
 
 impl<M: Machine> Stock<M> {
@@ -39,6 +44,22 @@ impl<M: Machine> Stock<M> {
             slot,
             held: AtomicI64::new(0),
             taken: AtomicI64::new(0),
+            shifted: AtomicI64::new(0),
+        }
+    }
+
+    /// Moves both words of this CPU's account by a quarter of their range, and nearly back, some times.
+    fn shift(&self, mut random: Random) {
+        for _ in 0..4 {
+            let some = random.below(2 * ROOM) as i64 - ROOM as i64;
+            let by = some.wrapping_add([QUARTER, -QUARTER][random.below(2) as usize]);
+            let shard = self.machine.current_shard();
+            match self.slot.adjust(shard, by, by) {
+                Outcome::Done => drop(self.shifted.fetch_add(by, Ordering::Relaxed)),
+                Outcome::Short => panic!("a room that stays is refused"),
+                // Frozen, or elsewhere.
+                Outcome::Unpublished { .. } | Outcome::Moved => {}
+            }
         }
     }
 
@@ -100,9 +121,14 @@ impl<M: Machine> Stock<M> {
                     .word(shard, CHARGED)
                     .load_signed(MemoryOrder::Full)
             })
-            .sum();
-        let [held, taken] = [&self.held, &self.taken].map(|sum| sum.load(Ordering::Relaxed));
-        assert_eq!(charged, held, "bytes charged, and held");
+            .fold(0, i64::wrapping_add);
+        let sums = [&self.held, &self.taken, &self.shifted];
+        let [held, taken, shifted] = sums.map(|sum| sum.load(Ordering::Relaxed));
+        assert_eq!(
+            charged.wrapping_sub(shifted),
+            held,
+            "bytes charged, and held"
+        );
         let all = ROOM as i64 * self.machine.cpus() as i64;
         assert_eq!(room + held + taken, all, "bytes were lost or made");
     }
@@ -115,6 +141,10 @@ pub(super) fn scenario<M: Watched>(machine: &M, seed: u64) {
     let slow = <M::Mutex<()> as Lock<()>>::new(());
     let (all, slow) = (&stock, &slow);
     let charge = move |random: Random| all.churn(random, 6);
+    let shift = move |random: Random| match seed % 2 {
+        0 => all.shift(random),
+        _ => all.churn(random, 6),
+    };
     let freeze = move |mut random: Random| {
         for _ in 0..2 {
             let _slow = slow.lock();
@@ -125,7 +155,7 @@ pub(super) fn scenario<M: Watched>(machine: &M, seed: u64) {
         machine,
         seed,
         || (),
-        tasks![charge, charge, charge, freeze, freeze],
+        tasks![charge, charge, shift, freeze, freeze],
     );
     stock.check();
 }

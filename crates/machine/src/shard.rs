@@ -70,7 +70,7 @@ impl<'a, W: AtomicWord> AtomicShard<'a, W> {
 
     /// Does [`crate::Slot::adjust`], for a shard that may hold stock.
     pub fn adjust(&self, charged: i64, ceiling: i64) -> Outcome {
-        let room = ceiling - charged;
+        let room = ceiling.wrapping_sub(charged);
         self.account(|shard| {
             if room != 0 && !shard.change_room(room) {
                 return false;

@@ -12,7 +12,7 @@
 //! | `FIRST_STATISTIC..` | statistics | sections of the shard's CPU |
 //!
 //! The *room* of a shard is the number of bytes that may be charged there without any further check. It is `CEILING -
-//! CHARGED` in a shard that is changed by sections. In a shard that is changed by plain atomic operations, which cannot
+//! CHARGED` in a shard that is changed by sections. Both words may wrap, one before the other: only the difference counts. In a shard that is changed by plain atomic operations, which cannot
 //! compare two words at once, it is the word `CEILING` itself. [`Slot::room`] hides the difference.
 //!
 //! # Sections and freezing
@@ -179,7 +179,7 @@ pub trait Slot: Clone + Send + Sync + 'static {
     }
 
     /// Adds `charged` to the bytes charged and `ceiling` to the ceiling of `shard` in one step, if the caller runs
-    /// there. `Short` if the room would become negative or larger than [`CAP`].
+    /// there. `Short` if the room would become negative or larger than [`CAP`], so never if the two are equal.
     ///
     /// On the extra shard, which holds no stock, `charged` and `ceiling` must be equal. Async-signal-safe.
     fn adjust(&self, shard: Shard, charged: i64, ceiling: i64) -> Outcome;

@@ -123,6 +123,42 @@ fn the_room_bounds_charges_and_the_cap_bounds_uncharges() {
     assert_eq!(sum(host, &slot, CHARGED), 0);
 }
 
+/// A bug of a caller may move both words of an account beyond the signed range, one before the other. Only their difference counts.
+#[test]
+fn words_that_wrap_change_no_room() {
+    use Outcome::{Done, Short};
+    const STEP: i64 = 1 << 62;
+    let host = host();
+    let (slot, shard) = bounded_slot(host, 0, 100);
+    for by in [-STEP, -STEP, -STEP, STEP, STEP, STEP, STEP, STEP] {
+        // Both words on either side of the end of the range, and one on each side.
+        for near in [-150, 0, 120] {
+            assert_eq!(
+                slot.adjust(shard, by + near, by + near),
+                Done,
+                "{by} {near}"
+            );
+            assert_eq!(slot.room(shard), 100, "{by} {near}");
+            assert_eq!([101, 60].map(|bytes| slot.charge(bytes)), [Short, Done]);
+            assert_eq!([61, 60].map(|bytes| slot.uncharge(bytes)), [Short, Done]);
+            for (charged, ceiling) in [(0, 1), (101, 0), (0, -101), (-1, 0)] {
+                let adjusted = slot.adjust(shard, charged, ceiling);
+                assert_eq!(adjusted, Short, "{by} {near}: {charged} {ceiling}");
+            }
+            assert_eq!(slot.adjust(shard, 0, -100), Done, "{by} {near}");
+            assert_eq!(slot.adjust(shard, -near, -near), Done, "{by} {near}");
+            assert_eq!(slot.adjust(shard, -near, -near), Done, "{by} {near}");
+            assert_eq!(slot.adjust(shard, near, near + 100), Done, "{by} {near}");
+            assert_eq!(slot.adjust(shard, -by, -by), Done, "{by} {near}");
+        }
+        assert_eq!(slot.adjust(shard, by, by), Done, "{by}");
+    }
+    freeze(host, &slot, &[shard]);
+    assert_eq!(slot.take_room(shard), 100);
+    thaw(&slot, &[shard]);
+    assert_eq!(slot.room(shard), 0);
+}
+
 /// However many return at once on one CPU, the room stays within the cap.
 #[test]
 fn returns_at_once_do_not_exceed_the_cap() {

@@ -142,7 +142,7 @@ fn value(words: &[SimWord], word: usize) -> i64 {
 }
 
 fn room_of(words: &[SimWord]) -> i64 {
-    value(words, CEILING) - value(words, CHARGED)
+    value(words, CEILING).wrapping_sub(value(words, CHARGED))
 }
 
 impl Slot for SimSlot {
@@ -174,7 +174,8 @@ impl Slot for SimSlot {
             if bytes.wrapping_sub(1) >= room_of(words) as u64 {
                 return Err(Outcome::Short);
             }
-            Ok([Some((CHARGED, value(words, CHARGED) + bytes as i64)), None])
+            let charged = value(words, CHARGED).wrapping_add(bytes as i64);
+            Ok([Some((CHARGED, charged)), None])
         };
         self.anywhere(look, |shard| shard.charge(bytes)).0
     }
@@ -184,7 +185,8 @@ impl Slot for SimSlot {
             if bytes > (value(words, CAP) - room_of(words)) as u64 {
                 return Err(Outcome::Short);
             }
-            Ok([Some((CHARGED, value(words, CHARGED) - bytes as i64)), None])
+            let charged = value(words, CHARGED).wrapping_sub(bytes as i64);
+            Ok([Some((CHARGED, charged)), None])
         };
         self.anywhere(look, |shard| shard.uncharge(bytes)).0
     }
@@ -194,13 +196,13 @@ impl Slot for SimSlot {
             return self.atomic(shard).adjust(charged, ceiling);
         }
         let look = |words: &[SimWord]| {
-            let room = room_of(words) + ceiling - charged;
+            let room = room_of(words).wrapping_add(ceiling.wrapping_sub(charged));
             if room < 0 || room > value(words, CAP) {
                 return Err(Outcome::Short);
             }
             Ok([
-                Some((CHARGED, value(words, CHARGED) + charged)),
-                Some((CEILING, value(words, CEILING) + ceiling)),
+                Some((CHARGED, value(words, CHARGED).wrapping_add(charged))),
+                Some((CEILING, value(words, CEILING).wrapping_add(ceiling))),
             ])
         };
         loop {
@@ -227,8 +229,8 @@ impl Slot for SimSlot {
             return self.atomic(shard).room();
         }
         let words = self.shard(shard);
-        words[CEILING].load_signed(MemoryOrder::Acquire)
-            - words[CHARGED].load_signed(MemoryOrder::Acquire)
+        let ceiling = words[CEILING].load_signed(MemoryOrder::Acquire);
+        ceiling.wrapping_sub(words[CHARGED].load_signed(MemoryOrder::Acquire))
     }
 
     fn settle(&self, shard: Shard) {
@@ -244,8 +246,9 @@ impl Slot for SimSlot {
         }
         let words = self.shard(shard);
         let charged = words[CHARGED].load_signed(MemoryOrder::Acquire);
-        let room = words[CEILING].load_signed(MemoryOrder::Acquire) - charged;
+        let ceiling = words[CEILING].load_signed(MemoryOrder::Acquire);
         words[CEILING].store(charged as u64, MemoryOrder::Release);
+        let room = ceiling.wrapping_sub(charged);
         u64::try_from(room).expect("sections never let the room become negative")
     }
 }

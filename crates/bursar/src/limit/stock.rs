@@ -167,13 +167,13 @@ impl<M: Machine> Counters<M> {
             if surplus > 0 {
                 way.lower(surplus);
             }
-            let committed = match slot.adjust(shard, -(bytes as i64), -(surplus as i64)) {
+            let outcome = slot.adjust(shard, -(bytes as i64), -(surplus as i64));
+            let committed = match outcome {
                 Outcome::Done => true,
                 Outcome::Unpublished { shard, committed } => {
                     self.tree.publish(index, shard);
                     committed
                 }
-                // Another thread on this CPU used the room meanwhile, or filled it, or a drain disarmed the shard.
                 Outcome::Moved | Outcome::Short => false,
             };
             if committed {
@@ -182,6 +182,10 @@ impl<M: Machine> Counters<M> {
             }
             if surplus > 0 {
                 way.raise(surplus);
+            }
+            // Another thread on this CPU used the room meanwhile, or filled it, or a drain disarmed the shard.
+            if outcome == Outcome::Short {
+                return None;
             }
         }
     }

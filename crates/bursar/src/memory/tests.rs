@@ -136,6 +136,29 @@ fn numbers_beyond_all_bytes_give_nobody_room() {
     }
 }
 
+/// Returns that move the words of a CPU beyond the signed range, beside charges and returns that are right.
+#[test]
+fn numbers_beyond_all_bytes_leave_right_returns_right() {
+    bursar_machine::host::pin_to(bursar_machine::host::allowed_cpus()[0]).unwrap();
+    let (memory, a, b) = tenants();
+    let held = b.try_charge(5000).unwrap();
+    for bytes in [crate::limit::USAGE_MAX, crate::limit::USAGE_MAX, MIB / 2] {
+        return_unchecked(&a, bytes);
+    }
+    for _ in 0..10 {
+        // Its stock is beyond one end of the range, and what is charged beyond the other.
+        let small = a.try_charge(4096).unwrap();
+        // Past the stock.
+        drop(a.try_charge(MIB / 2).unwrap());
+        drop(small);
+        assert_eq!(usage(&a).0, 0);
+    }
+    assert_eq!(usage(&memory.root()).0, 5000);
+    drop(held);
+    memory.root().set_max(GIB - 1);
+    assert_eq!((a.reserved(), memory.reserved()), (0, 0));
+}
+
 /// One group's bytes move to another while it has returned as many too often.
 #[test]
 fn what_moves_counts_above_whatever_was_returned_before() {

@@ -133,7 +133,9 @@ fn recount<M: Machine>(core: &Core<M>, scratch: &mut Scratch) {
             // Given up with the counter that it was reserved in.
             slot.take_room(shard);
         }
-        usage[position] += slot.word(shard, CHARGED).load_signed(MemoryOrder::Full);
+        let charged = slot.word(shard, CHARGED).load_signed(MemoryOrder::Full);
+        // A shard's number may wrap, as in `lifetime.rs`.
+        usage[position] = usage[position].wrapping_add(charged);
         // Full: pairs with the look at the state that begins each operation, as after a drain.
         slot.word(shard, STATE)
             .fetch_and(!State::FROZEN, MemoryOrder::Full);

@@ -297,14 +297,14 @@ fn current() -> Shard {
 
 /// `word += delta` inside a section.
 fn commit(word: &LoomWord, delta: i64) -> i64 {
-    let now = word.load_signed(MemoryOrder::Relaxed) + delta;
+    let now = word.load_signed(MemoryOrder::Relaxed).wrapping_add(delta);
     word.store(now as u64, MemoryOrder::Relaxed);
     now
 }
 
 fn room_in_section(words: &[LoomWord]) -> i64 {
-    words[CEILING].load_signed(MemoryOrder::Relaxed)
-        - words[CHARGED].load_signed(MemoryOrder::Relaxed)
+    let ceiling = words[CEILING].load_signed(MemoryOrder::Relaxed);
+    ceiling.wrapping_sub(words[CHARGED].load_signed(MemoryOrder::Relaxed))
 }
 
 // The sections do what `crates/machine/src/host/rseq.rs` does, the rest what `slots.rs` beside it does.
@@ -366,7 +366,7 @@ impl Slot for LoomSlot {
             return Outcome::Moved;
         }
         self.section(shard, |words| {
-            let room = room_in_section(words) + ceiling - charged;
+            let room = room_in_section(words).wrapping_add(ceiling.wrapping_sub(charged));
             if room < 0 || room > words[CAP].load_signed(MemoryOrder::Relaxed) {
                 return Outcome::Short;
             }
@@ -389,8 +389,8 @@ impl Slot for LoomSlot {
             return self.atomic(shard).room();
         }
         let words = self.copy(shard);
-        words[CEILING].load_signed(MemoryOrder::Acquire)
-            - words[CHARGED].load_signed(MemoryOrder::Acquire)
+        let ceiling = words[CEILING].load_signed(MemoryOrder::Acquire);
+        ceiling.wrapping_sub(words[CHARGED].load_signed(MemoryOrder::Acquire))
     }
 
     fn settle(&self, shard: Shard) {
@@ -406,7 +406,9 @@ impl Slot for LoomSlot {
         }
         let words = self.copy(shard);
         let charged = words[CHARGED].load_signed(MemoryOrder::Acquire);
-        let room = words[CEILING].load_signed(MemoryOrder::Acquire) - charged;
+        let room = words[CEILING]
+            .load_signed(MemoryOrder::Acquire)
+            .wrapping_sub(charged);
         words[CEILING].store(charged as u64, MemoryOrder::Release);
         u64::try_from(room).expect("sections never let the room become negative")
     }

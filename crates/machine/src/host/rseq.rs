@@ -22,7 +22,7 @@
 //! | `exit l, n`, `exit_without_entry l` | from *l*: `{status}` = n, or `{entry}` = 0; the end |
 //! | `published_or l`, `on_shard_or l` | goes to *l* unless the copy is published (later accesses come after this look), unless `{cpu}` is `{shard}` |
 //! | `if_at_least a, b, l`, `if_above a, b, l` | goes to *l* if a >= b, if a > b, unsigned |
-//! | `new_room_or l` | goes to *l* unless `{new_ceiling}` - `{new_charged}` is from 0 to the cap; ends the use of `{cpu}` |
+//! | `new_room_or l` | goes to *l* unless `{new_ceiling}` - `{new_charged}` is from 0 to the cap, by the sign of the difference; ends the use of `{cpu}` |
 //! | `copy a, b`, `add a, b`, `sub a, b`, `sum a, b, c` | a = b, a += b, a -= b, a = b + c |
 //! | `load a, w`, `add_word a, w`, `sub_word a, w` | a = the word at offset w, a += it, a -= it |
 //! | `load_bound a, w`, `load_depth a` | a = the 32 bits at w (later loads come after it), a = a list's depth |

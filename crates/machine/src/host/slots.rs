@@ -232,8 +232,8 @@ impl Slot for HostSlot {
         }
         use crate::{AtomicWord, CEILING, CHARGED, MemoryOrder};
         let copy = self.copy(shard);
-        copy[CEILING].load_signed(MemoryOrder::Acquire)
-            - copy[CHARGED].load_signed(MemoryOrder::Acquire)
+        let ceiling = copy[CEILING].load_signed(MemoryOrder::Acquire);
+        ceiling.wrapping_sub(copy[CHARGED].load_signed(MemoryOrder::Acquire))
     }
 
     fn settle(&self, shard: Shard) {
@@ -251,9 +251,10 @@ impl Slot for HostSlot {
         let copy = self.copy(shard);
         debug_assert!(State(copy[STATE].load(MemoryOrder::Relaxed)).is_frozen());
         let charged = copy[CHARGED].load_signed(MemoryOrder::Acquire);
-        let room = copy[CEILING].load_signed(MemoryOrder::Acquire) - charged;
+        let ceiling = copy[CEILING].load_signed(MemoryOrder::Acquire);
         // Release: pairs with the clearing of FROZEN, which sections see before they look at the ceiling again.
         copy[CEILING].store(charged as u64, MemoryOrder::Release);
+        let room = ceiling.wrapping_sub(charged);
         u64::try_from(room).expect("sections never let the room become negative")
     }
 }

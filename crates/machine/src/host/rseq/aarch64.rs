@@ -40,7 +40,7 @@ macro_rules! step {
     (if_at_least $one:literal, $other:literal, $label:literal) => { concat!("cmp {", $one, "}, {", $other, "}\nb.hs ", $label) };
     (if_above $one:literal, $other:literal, $label:literal) => { concat!("cmp {", $one, "}, {", $other, "}\nb.hi ", $label) };
     (new_room_or $label:literal) => { concat!(
-        "subs {cpu}, {new_ceiling}, {new_charged}\nb.lt ", $label, "\nldr {area}, [{at}, {cap}]\ncmp {cpu}, {area}\nb.gt ", $label
+        "subs {cpu}, {new_ceiling}, {new_charged}\nb.mi ", $label, "\nldr {area}, [{at}, {cap}]\ncmp {cpu}, {area}\nb.gt ", $label
     ) };
 
     (copy $to:literal, $from:literal) => { concat!("mov {", $to, "}, {", $from, "}") };

@@ -32,7 +32,7 @@ macro_rules! step {
     (if_at_least $one:literal, $other:literal, $label:literal) => { concat!("cmp {", $one, "}, {", $other, "}\njae ", $label) };
     (if_above $one:literal, $other:literal, $label:literal) => { concat!("cmp {", $one, "}, {", $other, "}\nja ", $label) };
     (new_room_or $label:literal) => { concat!(
-        "mov {cpu}, {new_ceiling}\nsub {cpu}, {new_charged}\njl ", $label, "\ncmp {cpu}, qword ptr [{at} + {cap}]\njg ", $label
+        "mov {cpu}, {new_ceiling}\nsub {cpu}, {new_charged}\njs ", $label, "\ncmp {cpu}, qword ptr [{at} + {cap}]\njg ", $label
     ) };
 
     (copy $to:literal, $from:literal) => { concat!("mov {", $to, "}, {", $from, "}") };
