@@ -26,6 +26,8 @@ struct Described {
     schema: u32,
     name: String,
     title: String,
+    /// The discussion that it is about: its subject, author, date and address.
+    thread: String,
     about: String,
     machine: String,
     loads: Vec<DescribedLoad>,
@@ -135,6 +137,7 @@ fn described(name: &str) -> Result<Described, Failure> {
             .collect::<Result<_, _>>()?,
         parameters: parameters.collect(),
         title: experiment.title,
+        thread: experiment.thread,
         about: experiment.about.trim().to_owned(),
         machine: experiment.machine,
     })
@@ -165,6 +168,8 @@ fn details(one: &Described, form: Markup) -> String {
     let mut text = form.heading(&format!("{}: {}", one.name, one.title));
     let about = one.about.split_whitespace().collect::<Vec<_>>().join(" ");
     text.push_str(&reflowed(&about, Some(width(form))));
+    let thread = wrapped(&one.thread, Some(width(form)), "  ", "  ");
+    let _ = write!(text, "\nIts thread:\n{thread}");
     let _ = write!(text, "\nIts machine:\n  {}\n\n", one.machine);
     text.push_str(
         &form.subheading("Loads (-s load=NAME,NAME), with the time of one seed on this machine"),

@@ -26,8 +26,8 @@ const RASTER_COLUMNS: usize = 20;
 pub struct Question {
     pub experiment: &'static str,
     pub load: &'static str,
-    /// Variants, each with its name on the screen; Bursar's first.
-    rows: &'static [(&'static str, &'static str)],
+    /// Variants; Bursar's first.
+    rows: &'static [&'static str],
     columns: &'static [Column],
     /// The simulated machine and load.
     scene: fn(&Document) -> String,
@@ -61,12 +61,7 @@ pub const QUESTIONS: [Question; 3] = [
     Question {
         experiment: "memcg-flush",
         load: "readers-100ms",
-        rows: &[
-            ("combining", "Bursar"),
-            ("unified", "Linux 6.7 (unified)"),
-            ("coalesced", "proposed (coalesced)"),
-            (MERGED, "Linux 6.8 (per-group)"),
-        ],
+        rows: &["combining", "unified", "coalesced", MERGED],
         columns: &[
             column("wrong reads", BROKEN_READS.name, Of::Value),
             column("read p50", READ_LATENCY.name, Of::P50),
@@ -85,12 +80,7 @@ pub const QUESTIONS: [Question; 3] = [
     Question {
         experiment: "vmstat-spread",
         load: "generic",
-        rows: &[
-            ("phase-exact", "Bursar"),
-            ("upstream", "upstream"),
-            ("skew-13", "upstream, skew of 13"),
-            ("spread", "proposed (spread)"),
-        ],
+        rows: &["phase-exact", "upstream", "skew-13", "spread"],
         columns: &[
             Column {
                 title: "upkeep in one second",
@@ -101,20 +91,17 @@ pub const QUESTIONS: [Question; 3] = [
             column("takes", REFRESH.name, Of::Mean),
         ],
         scene: |document| {
-            let interval = Load(&document.parameters).number("interval_ms");
-            let machine = machine(document);
-            format!("{machine}, upkeep each {} ms", thousands(interval))
+            let lock = synthetic_lock(document);
+            let lock =
+                lock.map_or_else(String::new, |lock| format!(", synthetic: one {lock} lock"));
+            machine(document) + &lock
         },
         answer: upkeep,
     },
     Question {
         experiment: "pcp-batch-free",
         load: "exit-storm",
-        rows: &[
-            ("bounded", "Bursar"),
-            ("whole", "Linux 6.18 (whole)"),
-            ("batched", "Linux 6.19 (batched)"),
-        ],
+        rows: &["bounded", "whole", "batched"],
         columns: &[
             column("pages a hold", PAGES_PER_HOLD.name, Of::Max),
             column("takers p99", TAKERS, Of::P99),
@@ -142,17 +129,16 @@ const FREERS: &str = BYSTANDER_FREE_WAIT.name;
 impl Question {
     /// Settings of its runs.
     pub fn assignments(&self) -> Vec<String> {
-        let variants: Vec<_> = self.rows.iter().map(|(variant, _)| *variant).collect();
         vec![
             format!("load={}", self.load),
-            format!("variants={}", variants.join(",")),
+            format!("variants={}", self.rows.join(",")),
         ]
     }
 
     fn text(&self, number: usize, document: &Document, form: Markup) -> String {
-        let asked = view::of_experiment(self.experiment).asked;
+        let view = view::of_experiment(self.experiment);
         let mut text = form.heading(&apart(
-            &format!("{number}  {asked}"),
+            &format!("{number}  {}", view.asked),
             &(self.scene)(document),
             line_width(form),
         ));
@@ -162,12 +148,12 @@ impl Question {
         let is_raster = |column: &Column| matches!(column.cell, Cell::Raster(_));
         let left = 1 + self.columns.iter().filter(|it| is_raster(it)).count();
         let mut table = Grid::new(header).right(left..self.columns.len() + 1);
-        for (variant, name) in self.rows {
-            let Some(variant) = of(document, variant) else {
+        for name in self.rows {
+            let Some(variant) = of(document, name) else {
                 continue;
             };
             let cells = self.columns.iter().map(|it| it.cell.of(document, variant));
-            table.row([(*name).to_owned()].into_iter().chain(cells));
+            table.row([view.label(name)].into_iter().chain(cells));
         }
         text.push_str(&indented(&form.table(&table)));
         if let Some(answer) = (self.answer)(document) {
@@ -325,8 +311,8 @@ fn reads(document: &Document) -> Option<String> {
             ),
         })
     };
-    let half = |variant| -> Option<String> {
-        let (ns, _) = of(document, variant)?.number(READ_LATENCY.name, Of::P50)?;
+    let takes = |variant, of_all| -> Option<String> {
+        let (ns, _) = of(document, variant)?.number(READ_LATENCY.name, of_all)?;
         Some(nanoseconds(ns))
     };
     let ((own, own_age), (merged, age)) = (missed("combining")?, missed(MERGED)?);
@@ -338,9 +324,11 @@ fn reads(document: &Document) -> Option<String> {
     };
     Some(format!(
         "With Linux 6.8's policy ({MERGED}), {merged} of the reads miss a completed update{age}. With Bursar {own} do{own_age}. Half of its reads \
-         take at most {}, not {}{page}.",
-        half("combining")?,
-        half(MERGED)?,
+         take at most {}, not {}, and 99 of 100 at most {}, not {}{page}.",
+        takes("combining", Of::P50)?,
+        takes(MERGED, Of::P50)?,
+        takes("combining", Of::P99)?,
+        takes(MERGED, Of::P99)?,
     ))
 }
 
@@ -353,11 +341,23 @@ fn upkeep(document: &Document) -> Option<String> {
         (together > 0.0).then(|| (together as u64, nanoseconds(mean)))
     };
     let ((own, own_mean), (all, mean)) = (of("phase-exact")?, of("upstream")?);
+    let synthetic = synthetic_lock(document).map_or_else(String::new, |lock| {
+        format!(
+            " The load is synthetic: upkeep is one hold of a shared lock for {lock}. The thread's load: `bursar run vmstat-spread`."
+        )
+    });
     Some(format!(
         "Upstream, up to {all} of {} begin on one tick, and the upkeep of one takes {mean} on average. With Bursar at most {own} \
-         begins at once, and it takes {own_mean}.",
+         begins at once, and it takes {own_mean}.{synthetic}",
         machine(document)
     ))
+}
+
+/// How long upkeep holds its lock, if it does nothing else; `None` if it works on memory.
+fn synthetic_lock(document: &Document) -> Option<String> {
+    let load = Load(&document.parameters);
+    let hold_us = load.number("lock_hold_ns") / 1_000;
+    (load.word("work") == "lock").then(|| format!("{hold_us} us"))
 }
 
 fn frees(document: &Document) -> Option<String> {
@@ -461,8 +461,8 @@ mod tests {
         for part in [
             "SIMULATED, seed 1, 9 s",
             "With Linux 6.8's policy (per-group), 96.0 % of the reads miss a completed update, up to 2.00 ms old. With Bursar none do. Half of \
-             its reads take at most 2.00 us, not 2.00 us, and a worker's page takes 1.00 % longer.",
-            "Bursar 0 % 2.00 us 2.00 us +1.0 %",
+             its reads take at most 2.00 us, not 2.00 us, and 99 of 100 at most 2.00 us, not 2.00 us, and a worker's page takes 1.00 % longer.",
+            "Bursar (combining) 0 % 2.00 us 2.00 us +1.0 %",
             "Upstream, up to 18 of 72 CPUs begin on one tick",
             "With Bursar at most 1 begins at once",
             "freers of 0 pages wait longest: 7.00 us at p99, and takers 500 ns. With Bursar freers wait 200 ns, and takers 100 ns.",
@@ -490,11 +490,26 @@ mod tests {
     }
 
     #[test]
+    fn a_load_without_memory_is_called_synthetic() {
+        let [_, mut upkeep, _] = documents();
+        assert!(!screen(&[upkeep.clone()], None).contains("synthetic"));
+        let parameters = &mut upkeep.parameters;
+        parameters.insert("work".to_owned(), "lock".into());
+        parameters.insert("lock_hold_ns".to_owned(), 5_000.into());
+        let text = said(&screen(&[upkeep], None));
+        assert!(text.contains("72 CPUs, synthetic: one 5 us lock"), "{text}");
+        assert!(
+            text.contains("The load is synthetic: upkeep is one hold of a shared lock for 5 us."),
+            "{text}"
+        );
+    }
+
+    #[test]
     fn figures_of_nothing_are_no_answer() {
         let [mut reads, mut upkeep, mut frees] = documents();
         reads.variants = vec![reader("combining", 0, 0, 0.0), reader(MERGED, 96, 9, 0.0)];
         let said = answer(&reads).expect("an answer about reads");
-        assert!(said.ends_with("not 2.00 us."), "{said}");
+        assert!(said.ends_with("at most 2.00 us, not 2.00 us."), "{said}");
         let nothing_at_once = [
             (HERD.name, many(Unit::Count, &[])),
             (REFRESH.name, many(Unit::Ns, &[5])),

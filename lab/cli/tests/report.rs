@@ -274,7 +274,7 @@ fn a_page_begins_with_its_question_and_findings() {
         for finding in findings {
             assert!(summary.contains(finding), "{finding}");
         }
-        assert!(summary.contains("With Bursar, none of"), "{summary}");
+        assert!(summary.contains("Bursar (combining): none of"), "{summary}");
     });
 }
 

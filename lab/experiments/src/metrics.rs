@@ -191,12 +191,16 @@ registry! {
         })
     };
     MISSING_UPDATES = "missing_updates", Count, Lower, "how many updates a read missed" { title: "missed updates of a read", repeats: true };
-    WORKER_RUNTIME = "worker_runtime", Ns, Lower, "from one page of a worker to its next: charge, account, touch, free the oldest" {
-        title: "time from page to page",
-        columns: &[("page p50", P50), ("page mean", Mean)],
-        legend: "page: from one page that a worker faulted in to its next: compute, charge, reclaim, read, touch, account",
-        bars: "How long workers took for a page",
-        sweeps: &[Mean]
+    WORKER_RUNTIME = "worker_runtime", Ns, Neither,
+        "from one page fault of a worker to its next; longer where pages take longer, and where fewer of them are missing" {
+        title: "time from fault to fault",
+        bars: "How long it took from one fault of a worker to its next"
+    };
+    PAGE_NS = "page_ns", Ns, Lower, "time of a worker for one page that it accesses, in the mean" {
+        title: "page time",
+        columns: &[("page", Value)],
+        legend: "page: time of a worker for one page that it accesses, in the mean; a missing one is charged, reclaimed for, read and accounted",
+        sweeps: &[Value]
     };
     FLUSHES = "flushes", Count, Lower, "how often per-CPU numbers were brought together, in the mean over the seeds" {
         columns: &[("flushes", Value)],
@@ -211,7 +215,6 @@ registry! {
     FENCES = "fences", Count, Lower, "fences that interrupt all CPUs of the program";
     LIMIT_REFUSALS = "limit_refusals", Count, Neither,
         "charges that met their group's limit, and made their worker free its oldest pages";
-    PAGE_NS = "page_ns", Ns, Lower, "time of a worker for one page that it accesses, in the mean" { title: "page time" };
     PAGES_PER_SECOND = "pages_per_second", PerSecond, Higher, "pages that all workers access in a second";
     FLUSH_SITE_SHARE = "flush_site_share", Ratio, Lower, "share of the workers' time in which reclaim flushes";
     PAGE_FAULTS = "page_faults", Count, Neither, "accesses to pages that were not in memory";

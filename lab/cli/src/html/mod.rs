@@ -52,6 +52,9 @@ struct Experiment {
     asked: String,
     /// The experiment in a few sentences; empty if it is not known.
     about: String,
+    /// The discussion that it is about, and its address.
+    thread: String,
+    address: String,
     variants: Vec<Variant>,
     metrics: Vec<Explained>,
     /// Machine, seeds and parameters that all runs have.
@@ -232,6 +235,9 @@ fn experiments(documents: &[Document], kind_of_page: &str) -> Vec<Experiment> {
             let id = format!("{id}-sweep-{}", place + 1);
             of_sweep(sweep, id)
         });
+        let known = experiment_named(name).ok();
+        let thread = known.as_ref().map_or("", |it| &it.thread);
+        let (thread, address) = thread.rsplit_once(", ").unwrap_or((thread, ""));
         Experiment {
             name: name.to_owned(),
             asked: match view::of_experiment(name).asked {
@@ -239,7 +245,11 @@ fn experiments(documents: &[Document], kind_of_page: &str) -> Vec<Experiment> {
                 question => question.to_owned(),
             },
             title: capitalised(&all[0].title),
-            about: experiment_named(name).map_or_else(|_| String::new(), |it| it.about),
+            about: known
+                .as_ref()
+                .map_or_else(String::new, |it| it.about.clone()),
+            thread: thread.to_owned(),
+            address: address.to_owned(),
             variants: variants(&all),
             metrics: metrics(&all),
             settings: common,
@@ -376,9 +386,10 @@ fn headline(parts: &[Part<'_>], findings: &[Finding]) -> String {
         is_few || it.name.is_empty() || references.any(|part| part.name().0 == it.name)
     };
     let said = findings.iter().filter(is_said);
-    let said = said.map(|it| match it.name.as_str() {
-        "" => format!("{}.", capitalised(&it.text)),
-        name => format!("With {name}, {}.", it.text),
+    let said = said.map(|it| match (it.name.as_str(), it.policy.as_str()) {
+        ("", _) => format!("{}.", capitalised(&it.text)),
+        (name, "") => format!("{name}: {}.", it.text),
+        (owner, policy) => format!("{owner} ({policy}): {}.", it.text),
     });
     said.collect::<Vec<_>>().join(" ")
 }

@@ -3,7 +3,7 @@
 use bursar_experiments::document::{Document, VariantResult};
 
 use super::style::{MOST_LINES, ONE_OF_MANY, OWN, Stroke, UPSTREAM, other};
-use crate::view;
+use crate::view::{self, View};
 
 /// Part of a variant in its experiment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,27 +19,20 @@ pub enum Role {
 #[derive(Clone, Copy, Debug)]
 pub struct Part<'a> {
     pub result: &'a VariantResult,
+    view: &'static View,
     pub role: Role,
     pub stroke: Stroke,
 }
 
 impl Part<'_> {
-    /// The name, with Bursar's in front of its own.
+    /// The name, with whose policy it is.
     pub fn label(&self) -> String {
-        let (name, policy) = self.name();
-        match policy {
-            "" => name.to_owned(),
-            policy => format!("{name} ({policy})"),
-        }
+        self.view.label(&self.result.name)
     }
 
-    /// The name that stands first, and what stands behind it, if anything.
+    /// The name that stands first, and the policy behind it, if it is another word.
     pub fn name(&self) -> (&str, &str) {
-        match (self.role, self.result.name.as_str()) {
-            (Role::Own, policy) => ("Bursar", policy),
-            (Role::Upstream, "upstream") | (Role::Other, _) => (&self.result.name, ""),
-            (Role::Upstream, policy) => (policy, "upstream"),
-        }
+        self.view.name(&self.result.name)
     }
 
     /// Whether other variants have the same line.
@@ -53,10 +46,10 @@ impl Part<'_> {
     }
 }
 
-fn role(experiment: &str, variant: &str) -> Role {
-    match view::of_experiment(experiment) {
-        view if view.own == variant => Role::Own,
-        view if view.upstream == variant => Role::Upstream,
+fn role(view: &View, variant: &str) -> Role {
+    match variant {
+        variant if view.own == variant => Role::Own,
+        variant if view.upstream == variant => Role::Upstream,
         _ => Role::Other,
     }
 }
@@ -73,9 +66,10 @@ pub fn of_variants<'a>(
     variants: impl ExactSizeIterator<Item = &'a VariantResult>,
 ) -> Vec<Part<'a>> {
     let is_few = variants.len() <= MOST_LINES;
+    let view = view::of_experiment(experiment);
     let mut others = 0..;
     let part = |result: &'a VariantResult| {
-        let role = role(experiment, &result.name);
+        let role = role(view, &result.name);
         let stroke = match role {
             Role::Own => OWN,
             Role::Upstream => UPSTREAM,
@@ -84,6 +78,7 @@ pub fn of_variants<'a>(
         };
         Part {
             result,
+            view,
             role,
             stroke,
         }

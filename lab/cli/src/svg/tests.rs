@@ -328,7 +328,7 @@ fn many_variants_have_a_plot_each() {
         names(&few[0]),
         [
             "Bursar (combining)",
-            "unified (upstream)",
+            "Linux 6.7 (unified)",
             "per-group-multiplexed"
         ]
     );
@@ -336,7 +336,7 @@ fn many_variants_have_a_plot_each() {
         names(&many[0]),
         [
             "Bursar (combining)",
-            "unified (upstream)",
+            "Linux 6.7 (unified)",
             "the variant above the plot"
         ]
     );

@@ -16,6 +16,8 @@ pub struct View {
     pub own: &'static str,
     /// The variant of the kernel before the thread.
     pub upstream: &'static str,
+    /// Variants that a kernel has or that a thread proposed: the variant, and whose it is.
+    pub owners: &'static [(&'static str, &'static str)],
     /// The load, in words.
     pub load: fn(Load<'_>) -> String,
     /// Figures that are means over several seeds.
@@ -64,6 +66,7 @@ impl View {
         asked: "",
         own: "",
         upstream: "",
+        owners: &[],
         load: |load| load.all(),
         counted: COUNTED,
         ranges: None,
@@ -72,6 +75,23 @@ impl View {
         remarks: |_| Vec::new(),
         published_of: "",
     };
+
+    /// Whose policy a variant is, and the policy; of a variant without an owner its name, and nothing.
+    pub fn name<'a>(&self, variant: &'a str) -> (&'a str, &'a str) {
+        if self.own == variant && !variant.is_empty() {
+            return ("Bursar", variant);
+        }
+        let owner = self.owners.iter().find(|(policy, _)| *policy == variant);
+        owner.map_or((variant, ""), |(_, owner)| (*owner, variant))
+    }
+
+    /// The name on screens, pages and in documents: `Linux 6.8 (per-group)`.
+    pub fn label(&self, variant: &str) -> String {
+        match self.name(variant) {
+            (name, "") => name.to_owned(),
+            (owner, policy) => format!("{owner} ({policy})"),
+        }
+    }
 
     /// The experiment's metrics.
     pub fn metrics(&self) -> &'static [MetricInfo] {

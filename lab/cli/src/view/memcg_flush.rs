@@ -13,6 +13,11 @@ pub const VIEW: View = View {
     asked: "Does a read show what has already happened?",
     own: "combining",
     upstream: "unified",
+    owners: &[
+        ("unified", "Linux 6.7"),
+        ("coalesced", "proposed"),
+        ("per-group", "Linux 6.8"),
+    ],
     load,
     counted: "numbers of flushes, skips and waits, and all that is counted, are means over the seeds",
     ranges: Some((READ_LATENCY, "reads")),

@@ -13,6 +13,7 @@ pub const VIEW: View = View {
     asked: "Who waits while many pages are freed?",
     own: "bounded",
     upstream: "whole",
+    owners: &[("whole", "Linux 6.18"), ("batched", "Linux 6.19")],
     load,
     counted: COUNTED,
     finding,

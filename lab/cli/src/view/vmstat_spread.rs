@@ -7,13 +7,14 @@ use bursar_experiments::metrics::vmstat_spread::*;
 
 use super::layout::{COUNTED, Load, Moments, View, column};
 use super::number::{distribution, shown};
-use crate::units::{nanoseconds, quantity, thousands};
+use crate::units::{nanoseconds, percent, quantity, thousands};
 
 pub const VIEW: View = View {
     experiment: "vmstat-spread",
     asked: "Do all CPUs do their upkeep at once?",
     own: "phase-exact",
     upstream: "upstream",
+    owners: &[("spread", "proposed")],
     load,
     counted: COUNTED,
     timeline: Some(Moments {
@@ -110,21 +111,80 @@ fn instants(variant: &VariantResult) -> String {
     }
 }
 
-/// Says so where CPUs cannot all have a tick of their own.
+/// Says so where a few calls rule the means, and where CPUs cannot all have a tick of their own.
 fn remarks(document: &Document) -> Vec<String> {
+    let mut remarks = Vec::from_iter(ruled_by_few(document));
+    remarks.extend(too_many_cpus(document));
+    remarks
+}
+
+/// Warns of the variant whose mean hangs most on its slowest hundredth of the calls, if that is few calls and much time.
+fn ruled_by_few(document: &Document) -> Option<String> {
+    const MANY_CALLS: u64 = 100;
+    const MUCH_TIME: f64 = 0.2;
+    let of_slowest = |variant: &VariantResult| {
+        let refresh = distribution(variant, REFRESH.name)?;
+        let slowest = refresh.samples().div_ceil(100);
+        let (mut left, mut slow_ns) = (slowest, 0.0);
+        let values: Vec<(u64, u64)> = refresh.values().collect();
+        for (ns, calls) in values.into_iter().rev() {
+            slow_ns += (ns * calls.min(left)) as f64;
+            left -= calls.min(left);
+        }
+        let all_ns = refresh.summary().mean * refresh.samples() as f64;
+        Some((slow_ns / all_ns, slowest, variant.name.clone()))
+    };
+    let most = document.variants.iter().filter_map(of_slowest);
+    let (part, calls, name) = most.max_by(|one, other| one.0.total_cmp(&other.0))?;
+    (part > MUCH_TIME && calls < MANY_CALLS).then(|| {
+        format!(
+            "{name}: its {} slowest calls have {} of the time of all; compare means of 20 seeds, and of one seed only CPUs at once and moments",
+            thousands(calls),
+            percent(part)
+        )
+    })
+}
+
+fn too_many_cpus(document: &Document) -> Option<String> {
     let MachineInfo::Sim(sim) = &document.machine else {
-        return Vec::new();
+        return None;
     };
     let interval_ms = Load(&document.parameters).number("interval_ms");
     let ticks = interval_ms.saturating_mul(u64::from(sim.hz)) / 1_000;
     let cpus = sim.cpus as u64;
-    if ticks == 0 || cpus <= ticks {
-        return Vec::new();
+    (ticks > 0 && cpus > ticks).then(|| {
+        format!(
+            "more CPUs than the interval has ticks: {} CPUs share {} ticks, at least {} on the fullest",
+            thousands(cpus),
+            thousands(ticks),
+            thousands(cpus.div_ceil(ticks))
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::samples::{document, many, variant};
+    use bursar_experiments::measure::Unit;
+
+    #[test]
+    fn means_of_a_few_slow_calls_are_remarked_on() {
+        let remarks = |slowest_ns: u64| {
+            let mut calls = vec![3_000; 199];
+            calls.push(slowest_ns);
+            let refresh = [(REFRESH.name, many(Unit::Ns, &calls))];
+            remarks(&document(
+                "vmstat-spread",
+                72,
+                vec![variant("spread", &refresh)],
+            ))
+        };
+        assert_eq!(remarks(3_000), Vec::<String>::new());
+        let said = remarks(1_000_000);
+        assert!(
+            said[0].starts_with("spread: its 2 slowest calls have 62."),
+            "{said:?}"
+        );
     }
-    vec![format!(
-        "more CPUs than the interval has ticks: {} CPUs share {} ticks, at least {} on the fullest",
-        thousands(cpus),
-        thousands(ticks),
-        thousands(cpus.div_ceil(ticks))
-    )]
 }

@@ -33,7 +33,9 @@ pub(in super::super) fn report(
     let (accesses, ran_ns) = (sum(|tally| tally.accesses), sum(|tally| tally.ran_ns));
     let longest_ns = workers.iter().map(|tally| tally.ran_ns).max().unwrap_or(0);
     let quotient = |part: u64, whole: u64| part as f64 / whole.max(1) as f64;
-    metrics.figure(PAGE_NS, seed, quotient(ran_ns, accesses));
+    if !workers.is_empty() {
+        metrics.figure(PAGE_NS, seed, quotient(ran_ns, accesses));
+    }
     metrics.figure(PAGES_PER_SECOND, seed, quotient(accesses, longest_ns) * 1e9);
     metrics.figure(
         FLUSH_SITE_SHARE,
