@@ -132,7 +132,7 @@ fn ruled_by_few(document: &Document) -> Option<String> {
             left -= calls.min(left);
         }
         let all_ns = refresh.summary().mean * refresh.samples() as f64;
-        Some((slow_ns / all_ns, slowest, variant.name.clone()))
+        (all_ns > 0.0).then(|| (slow_ns / all_ns, slowest, variant.name.clone()))
     };
     let most = document.variants.iter().filter_map(of_slowest);
     let (part, calls, name) = most.max_by(|one, other| one.0.total_cmp(&other.0))?;
