@@ -91,10 +91,18 @@ pub struct GroupPool {
     /// Spillers that are registered.
     spillers: AtomicU64,
     overshot: AtomicU64,
-    /// The last refusal by a limit.
-    last_refusal: Mutex<Option<Box<LimitReached>>>,
+    last_refusal: Mutex<LastRefusal>,
     clock: Option<Host>,
     begun_ns: u64,
+}
+
+/// The last refusals.
+#[derive(Clone, Default)]
+struct LastRefusal {
+    /// See [`QueryReport::refused_by`].
+    by: Option<String>,
+    /// The last by a limit.
+    limit: Option<Box<LimitReached>>,
 }
 
 /// Settings of a pool: see [`crate::PoolBuilder`].
@@ -147,7 +155,7 @@ impl GroupPool {
             has_ended: AtomicBool::new(false),
             spillers: AtomicU64::new(0),
             overshot: AtomicU64::new(0),
-            last_refusal: Mutex::new(None),
+            last_refusal: Mutex::default(),
             begun_ns: clock.as_ref().map_or(0, Host::now_ns),
             clock,
             group,
@@ -179,6 +187,7 @@ impl GroupPool {
             true => self.leftovers(reserved, &reports, now_ns),
             false => Vec::new(),
         };
+        let last = self.last_refusal().clone();
         QueryReport {
             path: self.group.path(),
             reserved,
@@ -189,7 +198,8 @@ impl GroupPool {
             spills: everybody().map(|operator| operator.spills()).sum(),
             elapsed: Duration::from_nanos(now_ns.saturating_sub(self.begun_ns)),
             operators: reports,
-            last_refusal: self.last_refusal().clone(),
+            refused_by: last.by,
+            last_refusal: last.limit,
             leftovers,
             #[cfg(feature = "real-bytes")]
             real: self.real.as_ref().map(Real::report),
@@ -256,7 +266,7 @@ impl GroupPool {
         Ok(())
     }
 
-    fn last_refusal(&self) -> MutexGuard<'_, Option<Box<LimitReached>>> {
+    fn last_refusal(&self) -> MutexGuard<'_, LastRefusal> {
         let locked = self.last_refusal.lock();
         locked.unwrap_or_else(PoisonError::into_inner)
     }
@@ -479,10 +489,13 @@ impl GroupPool {
         {
             self.watched.fetch_add(1, Ordering::Relaxed);
         }
+        let refused_by = refusal.refused_by();
+        let mut last = self.last_refusal();
+        last.by = refused_by.or(last.by.take());
         if let Refusal::Charge(ChargeError::LimitReached(reached)) = &refusal {
-            let replaced = self.last_refusal().replace(reached.clone());
-            drop(replaced);
+            last.limit = Some(reached.clone());
         }
+        drop(last);
         refusal.into_error(self.report(), self.live(reservation), reservation, bytes)
     }
 

@@ -29,6 +29,18 @@ pub(crate) enum Refusal {
 }
 
 impl Refusal {
+    /// Names what refused, as [`QueryReport::refused_by`] does.
+    pub(crate) fn refused_by(&self) -> Option<String> {
+        match self {
+            Self::Charge(ChargeError::LimitReached(reached)) => Some(reached.limited.to_string()),
+            Self::Charge(_) => None,
+            Self::Share { group, .. } => Some(format!("share of {group}")),
+            Self::Pressure { group, .. } => Some(format!("pressure of {group}")),
+            #[cfg(feature = "real-bytes")]
+            Self::Real { group, .. } => Some(format!("real bytes of {group}")),
+        }
+    }
+
     /// Makes the error, with all that is known of the users of the memory: the query's report, and its consumers.
     #[cold]
     pub(crate) fn into_error(

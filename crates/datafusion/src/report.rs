@@ -28,6 +28,9 @@ pub struct QueryReport {
     /// Operators by first registration, including those whose consumers are gone. Empty under
     /// [`crate::Operators::Together`].
     pub operators: Vec<OperatorReport>,
+    /// What refused last: the path of the group whose limit did; `share of` and the group of a [`crate::FairShare`]; `pressure of` and a
+    /// group, for an early spill; `real bytes of` and a group. `None` if nothing but the end of the query's group has refused.
+    pub refused_by: Option<String>,
     /// The last refusal by a limit, with the tree around that limit ([`LimitReached::report`]). Not for shares and early spills.
     pub last_refusal: Option<Box<LimitReached>>,
     /// The bytes that were held when the query ended: by operators, and by consumers without an operator's group. Empty before the end.
@@ -175,6 +178,7 @@ mod tests {
             spills: 2,
             elapsed: Duration::from_millis(1500),
             operators: vec![sort, join],
+            refused_by: None,
             last_refusal: None,
             #[cfg(feature = "real-bytes")]
             real: Some(crate::RealReport {

@@ -335,15 +335,6 @@ fn history_columns(view: &View) -> Vec<ArrayRef> {
         })
         .collect();
     let all = || rows.iter().copied();
-    let refused_by = |query: &'_ QueryReport| {
-        query
-            .last_refusal
-            .as_ref()
-            .map(|refusal| refusal.limited.clone())
-    };
-    let refused_by: Vec<Option<String>> = all()
-        .map(|(query, operator)| operator.is_none().then(|| refused_by(query)).flatten())
-        .collect();
     vec![
         texts(all().map(|(query, _)| Some(&query.path[..]))),
         texts(all().map(|(_, operator)| operator.map(|one| &one.name[..]))),
@@ -351,7 +342,10 @@ fn history_columns(view: &View) -> Vec<ArrayRef> {
         numbers(
             all().map(|(query, operator)| Some(operator.map_or(query.refused, |one| one.refused))),
         ),
-        texts(refused_by.iter().map(Option::as_deref)),
+        texts(all().map(|(query, operator)| match operator {
+            None => query.refused_by.as_deref(),
+            Some(_) => None,
+        })),
         numbers(all().map(|(query, operator)| operator.is_none().then_some(query.overshot))),
         numbers(
             all().map(|(query, operator)| Some(operator.map_or(query.spills, |one| one.spills))),

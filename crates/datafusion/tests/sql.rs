@@ -4,8 +4,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use bursar::{Group, Limits, Memory};
-use bursar_datafusion::{GroupPool, History, View};
+use bursar::{Group, Level, Limits, Memory};
+use bursar_datafusion::{FairShare, GroupPool, History, View};
 use datafusion::arrow::array::{Array, AsArray};
 use datafusion::arrow::datatypes::Int64Type;
 use datafusion::prelude::SessionContext;
@@ -201,6 +201,39 @@ async fn finished_queries_are_rows() {
             "/ab/query-1  1 /ab 1   0 true",
             "/ab/query-1 ExternalSorter 1  1 1 true 0 true",
             "/ab/query-1 HashJoinInput 0  0 1 false 0 true",
+        ]
+    );
+}
+
+/// What refused is named, also if it was no limit.
+#[tokio::test]
+async fn a_share_and_pressure_are_named() {
+    let scene = scene();
+    let history = History::new(10);
+    let tenant = scene.memory.root().child("small", Limits::max(8 << 20));
+    let tenant = tenant.unwrap();
+    let share = FairShare::of(&tenant);
+    for name in ["sort", "early"] {
+        let query = tenant.child(name, Limits::none()).unwrap();
+        let builder = GroupPool::builder(query).history(&history);
+        let pool: Arc<dyn MemoryPool> = match name {
+            "sort" => builder.share(&share).build(),
+            _ => builder.spill_from(Level::Low).build(),
+        };
+        let sorters = [0, 1].map(|partition| {
+            let consumer = MemoryConsumer::new(format!("ExternalSorter[{partition}]"));
+            consumer.with_can_spill(true).register(&pool)
+        });
+        // Half of it is the other's. Then pressure goes on from here, and asks.
+        while sorters[0].try_grow(MIB).is_ok() {}
+    }
+    let context = session(&View::of(&scene.memory).history(&history));
+    let sql = "SELECT path, refused, refused_by FROM bursar_history() WHERE refused > 0 AND operator IS NULL";
+    assert_eq!(
+        rows(&context, sql).await,
+        [
+            "/small/sort 1 share of /small",
+            "/small/early 1 pressure of /small"
         ]
     );
 }
