@@ -153,6 +153,24 @@ impl<'a, M: Machine> Engine<'a, M> {
         }
     }
 
+    /// Returns the charge of `bytes` that were charged to the group and forgotten ([`Charge::forget`]): the inverse of
+    /// forgetting. For code that keeps such numbers and moves them ([`Charge::move_to`]). Nothing is charged or returned.
+    ///
+    /// More than was charged is the same bug of the caller as in [`Engine::uncharge`], and shows when the charge ends.
+    ///
+    /// # Panics
+    /// In builds with debug assertions, if more is taken than was charged and forgotten. Nothing changes then.
+    pub fn remember(self, bytes: u64) -> Charge<M> {
+        let counters = &self.group.core().counters;
+        if let Err(charged) = counters.take_back(self.group.index(), bytes) {
+            self.returned_too_much(bytes, charged);
+        }
+        if bytes == 0 {
+            counters.refer(self.group.index());
+        }
+        Charge::of(self.group, bytes)
+    }
+
     #[cold]
     #[inline(never)]
     fn returned_too_much(self, bytes: u64, charged: u64) -> ! {

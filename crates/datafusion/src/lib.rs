@@ -89,6 +89,7 @@ mod real;
 mod refusal;
 mod report;
 mod share;
+mod sort;
 mod spill_space;
 mod spilling;
 #[cfg(feature = "sql")]

@@ -269,7 +269,7 @@ impl Registering<'_> {
     }
 
     /// Returns the consumers that are registered now, the oldest first.
-    pub(crate) fn live(&self) -> impl Iterator<Item = &Live> {
+    pub(crate) fn live(&self) -> impl DoubleEndedIterator<Item = &Live> {
         self.registered.live.values()
     }
 

@@ -21,6 +21,7 @@ use crate::real::Real;
 use crate::refusal::Refusal;
 use crate::report::{Leftover, OperatorReport, QueryReport};
 use crate::share::{FairShare, Held};
+use crate::sort::{Part, Sort};
 use crate::spilling::{Watermark, worth_spilling};
 use crate::table::{Entry, Table};
 
@@ -31,8 +32,10 @@ use crate::table::{Entry, Table};
 ///   asked to spill early ([`crate::PoolBuilder::spill_from`]), or if the group was removed. Operators of
 ///   [`crate::PoolBuilder::never_refuse`] are not refused.
 /// * `grow` always charges. If it exceeds a limit, no `try_grow` below that limit succeeds until the usage is back
-///   within.
-/// * Limits may change at any time ([`Group::set_max`]).
+///   within, except in a sort's kept bytes.
+/// * Limits may change at any time ([`Group::set_max`]). A sort whose bytes then exceed the limit can still spill: what it returns
+///   while it spills, or while a limit is exceeded, stays charged for its own next requests ([`QueryReport::kept`]). The usage
+///   does not rise by these requests. A sort that merges in memory when the limit is lowered may be refused.
 /// * `reserved` is exact. `memory_limit` is the smallest `max` of the group and its ancestors.
 ///
 /// Operators come and go. Their figures stay in the pool's report until the pool ends, and then in its [`History`].
@@ -71,8 +74,8 @@ use crate::table::{Entry, Table};
 /// which counts them; and for all under [`Operators::Each`], by their groups.
 pub struct GroupPool {
     group: Group,
-    /// Whether each operator has a group of its own.
-    has_operators: bool,
+    /// Whether a request must look for its consumer: operators have groups of their own, or there is a sort.
+    is_looked_up: AtomicBool,
     /// Number of things that returns must check, usually 0: consumers that can spill, were refused, and have returned
     /// nothing since; and operators with requests that were charged in part.
     watched: AtomicUsize,
@@ -141,7 +144,7 @@ impl GroupPool {
         // It has started before: there is a group.
         let clock = Host::start().ok();
         let pool = Arc::new(Self {
-            has_operators: settings.operators != Operators::Together,
+            is_looked_up: AtomicBool::new(settings.operators != Operators::Together),
             watched: AtomicUsize::new(0),
             table: Table::new(),
             registry: Registry::new(settings.operators, group.clone()),
@@ -197,6 +200,7 @@ impl GroupPool {
             overshot: self.overshot.load(Ordering::Relaxed),
             spills: everybody().map(|operator| operator.spills()).sum(),
             elapsed: Duration::from_nanos(now_ns.saturating_sub(self.begun_ns)),
+            kept: self.kept(),
             operators: reports,
             refused_by: last.by,
             last_refusal: last.limit,
@@ -204,6 +208,15 @@ impl GroupPool {
             #[cfg(feature = "real-bytes")]
             real: self.real.as_ref().map(Real::report),
         }
+    }
+
+    /// Returns the bytes that are kept for sorts.
+    fn kept(&self) -> u64 {
+        let registering = self.registry.lock();
+        let entries = registering.live().map(|live| self.table.find(live.id));
+        let sorts = entries.filter_map(|entry| entry?.sort());
+        let merges = sorts.filter(|(_, part)| *part == Part::Merge);
+        merges.map(|(sort, _)| sort.kept()).sum()
     }
 
     #[cfg(feature = "real-bytes")]
@@ -288,7 +301,10 @@ impl GroupPool {
             // Of an entry that no spiller has now, it would be another's.
             let is_spiller = |entry: &&Entry| consumer.can_spill && !entry.is_never_refused();
             let entry = self.table.find(consumer.id).filter(is_spiller);
-            let shared = entry.and_then(Entry::held).map(Held::bytes);
+            let shared = match entry.and_then(Entry::sort) {
+                Some((sort, part)) => Some(sort.held(part)),
+                None => entry.and_then(Entry::held).map(Held::bytes),
+            };
             let asks = consumer.id == asking.consumer().id();
             let held = shared.or(asks.then(|| asking.size() as u64));
             Live {
@@ -330,7 +346,8 @@ impl GroupPool {
     /// Returns [`GroupPool::group_of`] if the first look finds it.
     #[inline(always)]
     fn group_at_once(&self, reservation: &MemoryReservation) -> Option<&Group> {
-        if !self.has_operators {
+        // Relaxed: a sort's consumers make no request before it is set.
+        if !self.is_looked_up.load(Ordering::Relaxed) {
             return Some(&self.group);
         }
         self.table.group_at_once(reservation.consumer().id())
@@ -338,9 +355,6 @@ impl GroupPool {
 
     /// Returns the group that a reservation is charged to: the same for all calls of one consumer.
     fn group_of(&self, reservation: &MemoryReservation) -> &Group {
-        if !self.has_operators {
-            return &self.group;
-        }
         let entry = self.table.find(reservation.consumer().id());
         entry.and_then(Entry::group).unwrap_or(&self.group)
     }
@@ -353,8 +367,15 @@ impl GroupPool {
     }
 
     /// Returns the share, and the place in it of a consumer that takes part.
-    fn shared(&self, reservation: &MemoryReservation) -> Option<(&FairShare, &Held)> {
+    fn shared<'a>(
+        &'a self,
+        reservation: &MemoryReservation,
+        sort: &'a Option<(Arc<Sort>, Part)>,
+    ) -> Option<(&'a FairShare, &'a Held)> {
         let share = self.share.as_ref()?;
+        if let Some((sort, _)) = sort {
+            return sort.in_share();
+        }
         if !reservation.consumer().can_spill() {
             return None;
         }
@@ -365,10 +386,22 @@ impl GroupPool {
         Some((share, entry.held()?))
     }
 
+    /// Returns the sort that a consumer belongs to, and its part of it.
+    fn sort_of(&self, reservation: &MemoryReservation) -> Option<(Arc<Sort>, Part)> {
+        self.table.find(reservation.consumer().id())?.sort()
+    }
+
     #[cold]
     #[inline(never)]
     fn try_grow_slowly(&self, reservation: &MemoryReservation, bytes: u64) -> Result<()> {
         if bytes == 0 {
+            return Ok(());
+        }
+        let sort = self.sort_of(reservation);
+        let group = self.group_of(reservation);
+        if let Some((sort, part)) = &sort
+            && sort.take(*part, bytes, group, &self.chain)
+        {
             return Ok(());
         }
         if self.is_never_refused(reservation) {
@@ -389,18 +422,26 @@ impl GroupPool {
             let group = group.path();
             return Err(self.refuse(reservation, bytes, Refusal::Pressure { group, level }));
         }
-        let shared = self.shared(reservation);
+        let shared = self.shared(reservation, &sort);
         if let Some((share, held)) = shared {
-            if let Err(standing) = share.check(held.bytes(), bytes) {
+            // A merge of rows in memory has what these return, and cannot do without.
+            let is_part =
+                |(sort, part): &(Arc<Sort>, Part)| *part == Part::Rows || sort.reads_files();
+            if sort.as_ref().is_none_or(is_part)
+                && let Err(standing) = share.check(held.bytes(), bytes)
+            {
                 let group = share.group().path();
                 return Err(self.refuse(reservation, bytes, Refusal::Share { group, standing }));
             }
             // Before it is charged: see `FairShare::grown`.
             share.grown(held, bytes);
         }
-        match self.group_of(reservation).try_charge(bytes) {
+        match group.try_charge(bytes) {
             Ok(charge) => {
                 charge.forget();
+                if let Some((sort, part)) = &sort {
+                    sort.grown(*part, bytes);
+                }
                 Ok(())
             }
             Err(error) => {
@@ -438,11 +479,15 @@ impl GroupPool {
         if bytes == 0 {
             return;
         }
-        if let Some((share, held)) = self.shared(reservation) {
+        let sort = self.sort_of(reservation);
+        if let Some((share, held)) = self.shared(reservation, &sort) {
             // Before it is charged: see `FairShare::grown`.
             share.grown(held, bytes);
         }
         let charged = self.group_of(reservation).charge(bytes).forget();
+        if let Some((sort, part)) = &sort {
+            sort.grown(*part, bytes);
+        }
         if charged < bytes {
             self.note_cut(reservation, bytes - charged);
         }
@@ -465,8 +510,15 @@ impl GroupPool {
         } else {
             bytes
         };
-        self.group_of(reservation).engine().uncharge(charged);
-        if let Some((share, held)) = self.shared(reservation) {
+        let group = self.group_of(reservation);
+        let sort = self.sort_of(reservation);
+        match &sort {
+            Some((sort, part)) => sort.shrunk(*part, (bytes, charged), group, &self.chain),
+            None => group.engine().uncharge(charged),
+        }
+        if let Some((share, held)) = self.shared(reservation, &sort)
+            && sort.is_none()
+        {
             share.shrunk(held, bytes);
         }
     }
@@ -488,6 +540,11 @@ impl GroupPool {
             && !entry.is_asked.swap(true, Ordering::Relaxed)
         {
             self.watched.fetch_add(1, Ordering::Relaxed);
+        }
+        if let Some((sort, Part::Rows)) = self.sort_of(reservation)
+            && reservation.size() > 0
+        {
+            sort.refused(bytes);
         }
         let refused_by = refusal.refused_by();
         let mut last = self.last_refusal();
@@ -568,25 +625,66 @@ impl MemoryPool for GroupPool {
                 share.spiller_comes();
             }
         }
+        if let Some(share) = &self.share
+            && names::is_merge(consumer.name())
+        {
+            share.merge_comes();
+        }
+        if let Some(entry) = entry
+            && !can_spill
+            && let Some(rows) = names::of_sorted_rows(consumer.name())
+        {
+            // DataFusion registers them one after the other.
+            let mut live = registering.live().rev();
+            let rows = live.find(|one| one.can_spill && *one.name == *rows);
+            let rows = rows.and_then(|rows| self.table.find(rows.id));
+            let is_alone = |rows: &&Entry| !rows.is_never_refused() && rows.sort().is_none();
+            if let Some(rows) = rows.filter(is_alone) {
+                let sort = Arc::new(Sort::new(self.share.as_ref()));
+                rows.join_sort(&sort, Part::Rows);
+                entry.join_sort(&sort, Part::Merge);
+                // Relaxed: see `group_at_once`.
+                self.is_looked_up.store(true, Ordering::Relaxed);
+            }
+        }
     }
 
     fn unregister(&self, consumer: &MemoryConsumer) {
+        // Dropped after the lock: a return may call functions that look at this pool.
+        let mut _kept = None;
         let mut registering = self.registry.lock();
         registering.forget(consumer.id());
+        if let Some(share) = &self.share
+            && names::is_merge(consumer.name())
+        {
+            share.merge_goes();
+        }
         let Some(entry) = self.table.find(consumer.id()) else {
             return;
         };
         self.forget_asking(entry);
-        if consumer.can_spill() && !entry.is_never_refused() {
+        let is_spiller = consumer.can_spill() && !entry.is_never_refused();
+        if is_spiller {
             self.spillers.fetch_sub(1, Ordering::Relaxed);
-            if let Some(share) = &self.share {
-                if let Some(held) = entry.held() {
+        }
+        // A sort leaves its share with its second consumer.
+        let leaves_share = match entry.sort() {
+            Some((sort, part)) => {
+                let (kept, has_ended) = sort.end(part);
+                _kept = kept;
+                has_ended
+            }
+            None => {
+                if let Some((share, held)) = self.share.as_ref().zip(entry.held()) {
                     // Usually none, as reservations return what they have before; but a request stays noted if somebody who is
                     // called while it is charged panics.
                     share.shrunk(held, held.bytes());
                 }
-                share.spiller_goes();
+                is_spiller
             }
+        };
+        if leaves_share && let Some(share) = &self.share {
+            share.spiller_goes();
         }
         self.table.free(entry);
     }

@@ -138,6 +138,9 @@ fn write_share(text: &mut String, group: &str, standing: &Standing, held: u64) -
         "its share of {group} is {share}: of {limit}, {others} are used by those that cannot spill, and {active} that can spill hold \
          memory"
     )?;
+    if standing.merges > 0 {
+        text.push_str(", and a share is kept for the merge of what they sort");
+    }
     if idle > 0 {
         let free = Bytes(standing.limit.saturating_sub(standing.used));
         write!(

@@ -23,6 +23,8 @@ pub struct QueryReport {
     pub overshot: u64,
     /// Number of times that a consumer that can spill returned bytes after a refusal.
     pub spills: u64,
+    /// Bytes charged to the query's group that no consumer holds, while a limit is exceeded: those that its sorts need to spill.
+    pub kept: u64,
     /// Time since the pool was made.
     pub elapsed: Duration,
     /// Operators by first registration, including those whose consumers are gone. Empty under
@@ -93,6 +95,9 @@ impl fmt::Display for QueryReport {
         write_counts(f, self.refused, self.spills)?;
         if self.overshot > 0 {
             write!(f, ", overshot {}", self.overshot)?;
+        }
+        if self.kept > 0 {
+            write!(f, ", kept for its sorts {}", Bytes(self.kept))?;
         }
         for operator in &self.operators {
             write!(f, "\n  {operator}")?;
@@ -176,6 +181,7 @@ mod tests {
             refused: 3,
             overshot: 1,
             spills: 2,
+            kept: 3,
             elapsed: Duration::from_millis(1500),
             operators: vec![sort, join],
             refused_by: None,
@@ -206,7 +212,7 @@ mod tests {
         };
         let expected = format!(
             "\
-/tenant/query: 1.00 KiB, peak 98.0 MiB, 1.500 s{real}, refused 3, spilled 2, overshot 1
+/tenant/query: 1.00 KiB, peak 98.0 MiB, 1.500 s{real}, refused 3, spilled 2, overshot 1, kept for its sorts 3 B
   ExternalSorter: 0 B, peak 96.0 MiB, 4 consumers, can spill, refused 3, spilled 2
   HashJoinInput: 1.00 KiB, peak 2.00 MiB, 1 consumer, cannot spill
   left behind: 1.00 KiB in HashJoinInput, by HashJoinInput#7, for 0.020 s

@@ -6,6 +6,9 @@
 //! spillers, a spiller that holds bytes must also leave one part free, as long as some spiller holds none. So n
 //! spillers that take all they may leave at least 1/(n+1), which is no less than FairSpillPool's part.
 //!
+//! A sort is one spiller, with the consumer that merges its rows: see `sort.rs`. The merge of several sorts' outputs cannot spill,
+//! and asks when all of them hold what they may. So one more part is kept back for it.
+//!
 //! The fast check uses numbers that err on the safe side. Usage includes stock. The shared sum lacks up to 64 KiB of
 //! each spiller's bytes, so that its cache line is rarely written. A request that the fast check would refuse is
 //! checked again with closer numbers: an exact usage, and the spillers' bytes before and after that usage was read.
@@ -40,6 +43,13 @@ const GRAIN_BITS: u32 = 16;
 /// some hold nothing, a spiller that holds bytes also leaves that much free. Example: of eight spillers the first may
 /// hold half of `left` as long as it is alone. When all eight hold memory each may hold an eighth, as under
 /// `FairSpillPool`.
+///
+/// `ExternalSorter` and the `ExternalSorterMerge` of the same partition are one spiller. A merge of rows in memory is not refused
+/// by the share, because it holds what the rows returned. A merge of files is: it reads as many at a time as its share allows.
+///
+/// A query that merges the outputs of its partitions (`SortPreservingMergeExec`) needs memory at its end, and that merge cannot spill.
+/// As long as one is registered, one more part is kept back. If each of `n` spillers may hold a part, all of them hold at most
+/// `n / (n + 1)` of the limit. Bytes of other consumers that cannot spill count as taken from what is kept back.
 ///
 /// # Refusals
 /// A spiller that asks for more than its share is refused. DataFusion's operators then spill what they hold and ask
@@ -88,6 +98,8 @@ struct Counts {
     active: AtomicI64,
     /// Bytes held, each spiller's rounded down to whole grains.
     grains: AtomicI64,
+    /// Registered merges of sorted inputs.
+    merges: AtomicI64,
 }
 
 /// Numbers that a share is computed from.
@@ -103,6 +115,8 @@ pub(crate) struct Standing {
     pub(crate) active: u64,
     /// Spillers that hold none.
     pub(crate) idle: u64,
+    /// Merges of sorted inputs, which cannot spill.
+    pub(crate) merges: u64,
 }
 
 impl Standing {
@@ -121,8 +135,10 @@ impl Standing {
     /// Returns the bytes that each spiller may hold.
     pub(crate) fn share(&self) -> u64 {
         let others = self.used.saturating_sub(self.spillable);
-        let left = self.limit.saturating_sub(others);
-        left / (self.active + self.idle.min(1)).max(1)
+        let parts = (self.active + self.idle.min(1)).max(1);
+        // What others use may be the merges'.
+        let kept_back = self.merges.min(1) * (self.limit / (parts + 1));
+        self.limit.saturating_sub(others.max(kept_back)) / parts
     }
 
     /// Returns whether a spiller that holds `held` may have `requested` more.
@@ -173,15 +189,15 @@ impl FairShare {
 
     fn roughly(&self, limit: u64) -> Standing {
         let counts = &self.shared.counts;
-        // Relaxed: see the module's comment for what may be missed.
-        let [registered, active, grains] = [&counts.registered, &counts.active, &counts.grains]
-            .map(|count| count.load(Ordering::Relaxed).max(0) as u64);
+        let [registered, active, grains] =
+            [&counts.registered, &counts.active, &counts.grains].map(number);
         Standing {
             limit,
             used: self.group().reserved(),
             spillable: grains << GRAIN_BITS,
             active,
             idle: registered.saturating_sub(active),
+            merges: number(&counts.merges),
         }
     }
 
@@ -194,8 +210,8 @@ impl FairShare {
     /// second sum, and bytes that they return are in the first; the larger sum counts. If some take and others return
     /// meanwhile, it lacks no more than the smaller of the two.
     fn exactly_with(&self, usage: impl FnOnce() -> u64) -> Standing {
-        // Relaxed: a registration at the same time may or may not be in.
-        let registered = self.shared.counts.registered.load(Ordering::Relaxed).max(0) as u64;
+        // A registration at the same time may or may not be in.
+        let registered = number(&self.shared.counts.registered);
         let before = self.held();
         let used = usage();
         let (spillable, active) = before.max(self.held());
@@ -205,6 +221,7 @@ impl FairShare {
             spillable,
             active,
             idle: registered.saturating_sub(active),
+            merges: number(&self.shared.counts.merges),
         }
     }
 
@@ -259,6 +276,7 @@ impl FairShare {
         }
     }
 
+    /// Counts the spillers that are registered.
     pub(crate) fn spiller_comes(&self) {
         self.shared
             .counts
@@ -271,6 +289,15 @@ impl FairShare {
             .counts
             .registered
             .fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Counts the merges that are registered.
+    pub(crate) fn merge_comes(&self) {
+        self.shared.counts.merges.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn merge_goes(&self) {
+        self.shared.counts.merges.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Makes a place for a spiller's bytes, which lasts as long as there is another reference to it.
@@ -291,6 +318,11 @@ impl FairShare {
         let members = self.shared.members.lock();
         with(&mut members.unwrap_or_else(PoisonError::into_inner))
     }
+}
+
+fn number(count: &AtomicI64) -> u64 {
+    // Relaxed: see the module's comment for what may be missed.
+    count.load(Ordering::Relaxed).max(0) as u64
 }
 
 impl fmt::Debug for FairShare {

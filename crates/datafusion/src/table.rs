@@ -14,14 +14,14 @@
 //! and an entry that changes meanwhile belongs to another consumer.
 
 use std::array;
-use std::sync::Arc;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use bursar::Group;
 
 use crate::operators::Operator;
 use crate::share::{FairShare, Held};
+use crate::sort::{Part, Sort};
 
 /// Places for one number in one chunk.
 const PROBES: usize = 4;
@@ -31,12 +31,15 @@ const FIRST: usize = 32;
 const MORE: usize = 8;
 /// The key of an entry that no consumer has.
 const FREE: usize = 0;
+/// Part of the key of a consumer that belongs to a sort. [`Table::group_at_once`] does not find such a key, so that the sort takes
+/// note of each request, and others need not look for a sort.
+const OF_SORT: usize = 1 << (usize::BITS - 1);
 
 /// A consumer's place in its pool. It has its own cache lines, because other threads write the entries of other
 /// partitions.
 #[repr(align(128))]
 pub(crate) struct Entry {
-    /// The consumer's number plus one.
+    /// The consumer's number plus one, and [`OF_SORT`].
     key: AtomicUsize,
     account: OnceLock<Account>,
     /// Place in a share, for the spillers that use the entry, one after the other; empty if there is no share.
@@ -46,6 +49,8 @@ pub(crate) struct Entry {
     /// Whether the consumer's requests always succeed. Such a consumer never counts as a spiller, because it is never
     /// made to spill.
     is_never_refused: AtomicBool,
+    /// The sort that the consumer belongs to.
+    sort: Mutex<Option<(Arc<Sort>, Part)>>,
 }
 
 /// Operator that an entry is bound to.
@@ -66,7 +71,27 @@ impl Entry {
             held: OnceLock::new(),
             is_asked: AtomicBool::new(false),
             is_never_refused: AtomicBool::new(false),
+            sort: Mutex::new(None),
         }
+    }
+
+    /// Returns the sort that the consumer belongs to, and its part of it.
+    #[inline]
+    pub(crate) fn sort(&self) -> Option<(Arc<Sort>, Part)> {
+        // Relaxed: the consumer of this entry was found by its key, and the mark came with it or before its first request.
+        if self.key.load(Ordering::Relaxed) & OF_SORT == 0 {
+            return None;
+        }
+        let sort = self.sort.lock();
+        sort.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Makes the consumer a part of a sort, before its first request. Only under the lock of registration.
+    pub(crate) fn join_sort(&self, sort: &Arc<Sort>, part: Part) {
+        let place = self.sort.lock();
+        *place.unwrap_or_else(PoisonError::into_inner) = Some((Arc::clone(sort), part));
+        // Relaxed: the lock orders the rest; a request that comes later knows the consumer from the task that registered it.
+        self.key.fetch_or(OF_SORT, Ordering::Relaxed);
     }
 
     /// Returns the group to charge, and the operator. Both exist, because the key was there.
@@ -135,13 +160,13 @@ impl Table {
     pub(crate) fn find(&self, id: usize) -> Option<&Entry> {
         let entry = &self.first[id % FIRST];
         // Acquire: pairs with the store in `Entry::claim`.
-        if entry.key.load(Ordering::Acquire) == id.wrapping_add(1) {
+        if entry.key.load(Ordering::Acquire) & !OF_SORT == id.wrapping_add(1) {
             return Some(entry);
         }
         self.find_elsewhere(id)
     }
 
-    /// Returns [`Entry::group`] of a consumer if the first place has it.
+    /// Returns [`Entry::group`] of a consumer if the first place has it, and it belongs to no sort.
     #[inline(always)]
     pub(crate) fn group_at_once(&self, id: usize) -> Option<&Group> {
         let entry = &self.first[id % FIRST];
@@ -157,7 +182,7 @@ impl Table {
         let key = id.wrapping_add(1);
         let mut places = self.chunks().flat_map(|chunk| places(chunk, id));
         // Acquire: as above.
-        places.find(|entry| entry.key.load(Ordering::Acquire) == key)
+        places.find(|entry| entry.key.load(Ordering::Acquire) & !OF_SORT == key)
     }
 
     /// Puts a consumer into the table; `None` if there is no place or no memory for it. Only under the lock of
@@ -169,7 +194,7 @@ impl Table {
         is_never_refused: bool,
     ) -> Option<&Entry> {
         let key = id.wrapping_add(1);
-        if key == FREE {
+        if key == FREE || key & OF_SORT != 0 {
             // As many consumers there never are.
             return None;
         }
@@ -194,6 +219,8 @@ impl Table {
 
     /// Frees the entry for others. Only under the lock of registration.
     pub(crate) fn free(&self, entry: &Entry) {
+        let sort = entry.sort.lock();
+        *sort.unwrap_or_else(PoisonError::into_inner) = None;
         // Release: pairs with the loads of keys; what its consumer did comes before.
         entry.key.store(FREE, Ordering::Release);
     }

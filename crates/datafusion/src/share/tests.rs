@@ -16,6 +16,7 @@ fn standing(limit: u64, others: u64, held: &[u64]) -> Standing {
         spillable,
         active,
         idle: held.len() as u64 - active,
+        merges: 0,
     }
 }
 
@@ -48,6 +49,27 @@ fn worked_cases() {
     ];
     for (limit, others, held, share) in cases {
         let standing = standing(limit, others, held);
+        assert_eq!(standing.share(), share, "{standing:?}");
+    }
+}
+
+#[test]
+fn a_part_is_kept_for_merges() {
+    // What others use, what spillers hold, and the share of each.
+    let cases: [(u64, &[u64], u64); 6] = [
+        (0, &[1], 600),
+        (0, &[1, 1], 400),
+        (0, &[1, 0], 400),
+        (0, &[1, 1, 0, 0], 300),
+        // Others' bytes may be the merges'.
+        (300, &[1, 1], 400),
+        (500, &[1, 1], 350),
+    ];
+    for (others, held, share) in cases {
+        let standing = Standing {
+            merges: 2,
+            ..standing(1200, others, held)
+        };
         assert_eq!(standing.share(), share, "{standing:?}");
     }
 }

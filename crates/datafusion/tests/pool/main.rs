@@ -9,4 +9,5 @@ mod operators;
 mod pools;
 mod refusals;
 mod share;
+mod sorts;
 mod watermark;

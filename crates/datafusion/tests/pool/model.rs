@@ -53,12 +53,18 @@ impl Query {
     fn step(&mut self, numbers: &mut Numbers) {
         let bytes = 1 << numbers.below(20);
         if self.reservations.is_empty() || numbers.below(20) == 0 {
-            let name = format!("operator-{}[{}]", numbers.below(3), numbers.below(4));
-            let reservation = match numbers.below(2) {
-                0 => fixed(&self.pool, &name),
-                _ => spiller(&self.pool, &name),
-            };
-            return self.reservations.push(reservation);
+            let (kind, at) = (numbers.below(3), numbers.below(4));
+            let name = format!("operator-{kind}[{at}]");
+            match numbers.below(3) {
+                0 => self.reservations.push(fixed(&self.pool, &name)),
+                1 => self.reservations.push(spiller(&self.pool, &name)),
+                _ => {
+                    let merge = format!("operator-{kind}Merge[{at}]");
+                    self.reservations.push(spiller(&self.pool, &name));
+                    self.reservations.push(fixed(&self.pool, &merge));
+                }
+            }
+            return;
         }
         let at = numbers.below(self.reservations.len());
         let reservation = &mut self.reservations[at];
@@ -88,8 +94,10 @@ impl Query {
         }
     }
 
+    /// Bytes that the reservations have, and that are kept for sorts.
     fn reserved(&self) -> usize {
-        self.reservations.iter().map(MemoryReservation::size).sum()
+        let held: usize = self.reservations.iter().map(MemoryReservation::size).sum();
+        held + self.pool.report().kept as usize
     }
 
     /// The pool, the group and each operator's group have what the reservations say.

@@ -86,6 +86,39 @@ fn what_cannot_be_spilled_is_not_shared() {
     assert_eq!(fill(&sorter), 50);
 }
 
+/// Two sorts, with what they merge, and the merge of both.
+#[test]
+fn sorts_leave_a_part_for_the_last_merge() {
+    let tenant = tenant(90 * MIB);
+    let pool = sharing(&tenant);
+    let last = fixed(&pool, "SortPreservingMergeExec[0]");
+    let sorts = [0, 1].map(|partition| {
+        let rows = spiller(&pool, &format!("ExternalSorter[{partition}]"));
+        let merge = fixed(&pool, &format!("ExternalSorterMerge[{partition}]"));
+        merge.try_grow(10 * MIB).unwrap();
+        (rows, merge)
+    });
+    for (rows, merge) in &sorts {
+        assert_eq!(fill(rows), 20);
+        // To spill, with what the rows return, and beyond its share.
+        rows.shrink(10 * MIB);
+        merge.try_grow(15 * MIB).unwrap();
+        merge.shrink(15 * MIB);
+        rows.try_grow(5 * MIB).unwrap();
+    }
+    let [(first, merge), (second, _)] = sorts;
+    // The first reads its files: as many as its share allows.
+    drop(first);
+    assert_eq!(fill(&merge), 30);
+    // That is nothing that the other could have.
+    second.free();
+    assert_eq!(fill(&second), 20);
+    assert_eq!(fill(&last), 30);
+    drop((merge, last));
+    assert_eq!(fill(&second), 80);
+    drop(second);
+}
+
 #[test]
 fn the_limit_is_the_one_of_now() {
     let tenant = tenant(100 * MIB);

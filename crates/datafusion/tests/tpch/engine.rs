@@ -63,7 +63,7 @@ impl Engine {
             .build_arc()
             .unwrap();
         // Sorts of several partitions under one limit race for what merging needs, and the loser gives up: by chance, under
-        // any pool.
+        // DataFusion's pools.
         let is_extra = EXTRA.iter().any(|extra| extra.name == query.name);
         let partitions = if is_extra { 1 } else { PARTITIONS };
         let config = SessionConfig::new()
