@@ -70,7 +70,7 @@ pub fn all<M: Forks>() -> Vec<Protocol<M>> {
         settings::protocol::<M, 2>(),
         settings::protocol::<M, 5>(),
         Protocol::of(2, "over-return", over_return::scenario,
-            "a tenant returns more than it charged while its charges are under way: no sibling loses a byte"),
+            "a tenant returns more than it charged while charges are under way: no sibling loses a byte, and the limit holds"),
         Protocol::of(2, "ranges", ranges::scenario,
             "cached reads while others update, charge, flush and end groups: the truth lies in the range"),
         Protocol::of(2, "waiting", waiting::scenario,

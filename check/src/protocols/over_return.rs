@@ -1,6 +1,10 @@
-//! A tenant returns more than it charged, while its own charges are under way: it loses its own bytes, and no sibling loses any.
+//! A tenant returns more than it charged, while charges and returns of its own, of a group below it and of a sibling are under way. It
+//! loses its own bytes, no sibling loses any, and what is live stays within the limit.
 
-use bursar::{Limits, Memory};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bursar::{Charge, Freshness, Group, Limits, Memory};
+use bursar_machine::Machine;
 use bursar_rig::Watched;
 
 use super::books::run;
@@ -9,43 +13,141 @@ use crate::random::Random;
 const MAX: u64 = 1000;
 /// Bytes that the sibling holds all the time.
 const HELD: u64 = MAX * 6 / 10;
+/// More than the tenant ever has.
+const FAR_TOO_MUCH: u64 = 1 << 40;
+
+/// A lower bound on the bytes of a group and all below it, where each return takes what there is, and no more. Not the machine's words:
+/// recording costs no step.
+#[derive(Default)]
+struct Least {
+    bytes: AtomicU64,
+    /// Begins and ends of returns.
+    returns: AtomicU64,
+}
+
+// Relaxed throughout: one thread of the host runs all tasks.
+impl Least {
+    fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Counts only bytes that were charged between two returns. Of others, a return that was under way may have taken some.
+    fn charge<M: Machine>(&self, group: &Group<M>, bytes: u64) -> Option<Charge<M>> {
+        let before = self.returns.load(Ordering::Relaxed);
+        let charge = group.try_charge(bytes).ok()?;
+        if before.is_multiple_of(2) && self.returns.load(Ordering::Relaxed) == before {
+            self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        }
+        Some(charge)
+    }
+
+    /// Returns a charge, and notifies others or leaves that to them.
+    fn uncharge<M: Machine>(&self, charge: Charge<M>, random: &mut Random) {
+        self.give_back(charge.bytes(), || match random.below(2) {
+            0 => drop(charge),
+            _ => charge.release_nowait(),
+        });
+    }
+
+    fn give_back(&self, bytes: u64, work: impl FnOnce()) {
+        let left = self.bytes().saturating_sub(bytes);
+        self.bytes.store(left, Ordering::Relaxed);
+        self.returns.fetch_add(1, Ordering::Relaxed);
+        work();
+        self.returns.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+fn some(random: &mut Random) -> u64 {
+    // Some are paid from stock, some fit, and some are refused by the parent.
+    match random.below(2) {
+        0 => 1 + random.below(MAX / 20),
+        _ => 1 + random.below(MAX / 2),
+    }
+}
 
 pub(super) fn scenario<M: Watched>(machine: &M, seed: u64) {
-    let memory = Memory::builder().build_on(machine.clone());
+    let mut random = Random::fork(seed, 0);
+    // A smaller number may hide behind other bytes, and behind stock.
+    let is_far_too_much = random.below(2) == 0;
+    let memory = Memory::builder()
+        .shards_per_slice(1)
+        .build_on(machine.clone());
     let memory = &memory.expect("a small memory");
     let parent = &memory.root();
     let parent = &parent.child("parent", Limits::max(MAX)).expect("a name");
     let child = |name| parent.child(name, Limits::none()).expect("a name");
-    let (sibling, buggy) = (child("sibling"), &child("buggy"));
+    let (sibling, buggy) = (&child("sibling"), &child("buggy"));
+    let below = &buggy.child("below", Limits::none()).expect("a name");
     let held = sibling.try_charge(HELD).expect("there is room");
-    let some = |random: &mut Random| 1 + random.below(MAX / 2);
-    // Some fit, and some are refused by the parent.
-    let charge = move |mut random: Random| {
-        for _ in 0..2 {
-            drop(buggy.try_charge(some(&mut random)));
+    let (of_sibling, of_buggy) = (&Least::default(), &Least::default());
+    let too_much = &AtomicU64::new(0);
+    let work = move |mut random: Random, least: &Least, groups: [&Group<M>; 2]| {
+        let mut holding = Vec::new();
+        for _ in 0..3 {
+            let group = groups[random.below(2) as usize];
+            holding.extend(least.charge(group, some(&mut random)));
+            if random.below(2) == 0
+                && let Some(charge) = holding.pop()
+            {
+                least.uncharge(charge, &mut random);
+            }
+        }
+        for charge in holding {
+            least.uncharge(charge, &mut random);
         }
     };
+    let charge = move |random: Random| work(random, of_buggy, [buggy, below]);
+    let charge_beside = move |random: Random| work(random, of_sibling, [sibling, sibling]);
     let return_too_much = move |mut random: Random| {
-        let lent = buggy.try_charge(some(&mut random));
+        let lent = of_buggy.charge(buggy, some(&mut random));
         let lent = lent.map_or(0, |charge| charge.forget());
         // Builds with debug assertions panic at the bug itself.
-        let too_much = !cfg!(debug_assertions);
-        let bytes = lent + u64::from(too_much) * some(&mut random);
-        if bytes > 0 {
-            buggy.engine().uncharge(bytes);
-        }
+        let more = match (cfg!(debug_assertions), is_far_too_much) {
+            (true, _) => 0,
+            (false, true) => FAR_TOO_MUCH,
+            (false, false) => some(&mut random),
+        };
+        too_much.fetch_add(more, Ordering::Relaxed);
+        let bytes = lent + more;
+        of_buggy.give_back(bytes, || buggy.engine().uncharge(bytes));
     };
     run(
         machine,
         seed,
         || {
             let reserved = parent.reserved();
+            let others = HELD + of_sibling.bytes();
             assert!(
-                reserved >= HELD,
-                "{HELD} bytes held, {reserved} reserved: a sibling's bug took the rest"
+                others <= reserved,
+                "{others} bytes held, {reserved} reserved: a sibling's bug took the rest"
+            );
+            let live = others + of_buggy.bytes();
+            assert!(
+                !is_far_too_much || live <= MAX,
+                "{live} bytes live, above the limit of {MAX}"
             );
         },
-        tasks![charge, charge, return_too_much],
+        tasks![charge, charge, charge_beside, return_too_much],
     );
+    memory.tick();
+    memory.root().set_max(MAX * 2);
+    let usage = |group: &Group<M>| {
+        group
+            .read(Freshness::Exact)
+            .expect("as above")
+            .usage()
+            .value
+    };
+    for (group, bytes) in [(below, 0), (buggy, 0), (sibling, HELD), (parent, HELD)] {
+        assert_eq!(
+            group.reserved(),
+            bytes,
+            "reserved for {group:?} {is_far_too_much}"
+        );
+        assert_eq!(usage(group), bytes as i64, "usage of {group:?}");
+    }
+    let noted = parent.events().over_returned_bytes;
+    assert_eq!(noted, too_much.load(Ordering::Relaxed), "noted bytes");
     drop(held);
 }

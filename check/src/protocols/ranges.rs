@@ -89,9 +89,10 @@ fn two_groups<M: Watched>(machine: &M) -> (Memory<M>, [Group<M>; 2]) {
 
 pub(super) fn scenario<M: Watched>(machine: &M, seed: u64) {
     let mut random = Random::fork(seed, 0);
-    match random.below(4) {
+    match random.below(5) {
         0 => batched(machine, seed),
         1 => returned(machine, seed, random),
+        2 => drained(machine, seed),
         _ => everything(machine, seed),
     }
 }
@@ -150,6 +151,33 @@ fn returned<M: Watched>(machine: &M, seed: u64, mut random: Random) {
             );
         }
     }
+}
+
+/// Lets all stock be drained while a reader looks at the usage and at the bound on the stock. Less is charged than the last flush found.
+fn drained<M: Watched>(machine: &M, seed: u64) {
+    const LEFT: u64 = 10;
+    let (_, groups) = &two_groups(machine);
+    let [root, leaf] = groups;
+    let held = leaf.try_charge(LEFT).expect("there is room");
+    let more = leaf.try_charge(20).expect("there is room");
+    root.read(Freshness::Exact).expect("readers may flush");
+    drop(more);
+    let read = |mut random: Random| {
+        let group = &groups[random.below(2) as usize];
+        let usage = group.read(Freshness::Cached).expect("cached").usage();
+        let left = LEFT as i64;
+        assert!(
+            usage.lo <= left && left <= usage.hi,
+            "{group:?}: {usage:?}, and {left} are charged"
+        );
+    };
+    run(
+        machine,
+        seed,
+        || (),
+        tasks![read, |_| leaf.set_max(999), read],
+    );
+    drop(held);
 }
 
 fn everything<M: Watched>(machine: &M, seed: u64) {

@@ -132,8 +132,9 @@ impl<'a, M: Machine> Engine<'a, M> {
     ///
     /// Returning more than was charged is a bug of the caller. The group's usage stops at 0, and the groups above are lowered
     /// by no more than it had. [`crate::Events::over_returned_bytes`] and [`crate::Reading::over_returned`] count the bytes.
-    /// The first case in a memory is printed on stderr with the group's path. The bug does not show while the group has as many
-    /// other bytes charged: those are missing from its usage, here and above, until they are returned.
+    /// The first case in a memory is printed on stderr with the group's path. From its first case on a group holds no stock; the call
+    /// waits until what there is was taken back. The bug does not show while the group, and those below it, have as many other bytes
+    /// charged or held as stock: those are missing from its usage, here and above, until they are returned.
     ///
     /// # Panics
     /// In builds with debug assertions, if more is returned than was charged and forgotten. Nothing changes then.

@@ -25,7 +25,7 @@ pub(crate) struct Settings<M: Machine> {
     pub(crate) min: M::Word,
     /// Tasks that wait for this group's limit: while there are any, no stock is held below.
     pub(crate) waiting: M::Word,
-    /// Tasks that drain this group: while there are any, no stock is taken below.
+    /// Tasks that drain this group, and a bit for good if it returned too much: if this is not 0, no stock is taken below.
     pub(super) draining: M::Word,
     /// Watchers of this group's pressure.
     pub(crate) watchers: M::Word,
@@ -74,6 +74,10 @@ pub(crate) struct PageCounter<M: Machine> {
     pub(super) disarmed: M::Word,
     /// Bytes charged while a `high` was exceeded, for which no task has waited.
     pub(crate) debt_bytes: M::Word,
+    /// Marks of a group that returned too much; see `over_return.rs`.
+    pub(super) over_return: M::Word,
+    /// Bytes of returns that are put off.
+    pub(super) put_off: M::Word,
     pub(crate) events: EventCounts<M>,
     // No protocol between CPUs: set before the group is visible to others.
     /// Marks the pages that this group wrote.
@@ -82,7 +86,7 @@ pub(crate) struct PageCounter<M: Machine> {
     zeroes_on_free: AtomicBool,
     /// Whether the group may be chosen as a victim.
     may_be_victim: AtomicBool,
-    /// Bytes charged here that a number stands for; see `Counters::note_over_return`.
+    /// Bytes charged here that a number stands for; see `over_return.rs`.
     #[cfg(debug_assertions)]
     lent: AtomicU64,
 }
@@ -115,6 +119,8 @@ impl<M: Machine> PageCounter<M> {
             armed: M::Word::new(0),
             disarmed: M::Word::new(0),
             debt_bytes: M::Word::new(0),
+            over_return: M::Word::new(0),
+            put_off: M::Word::new(0),
             events: EventCounts::new(),
             owner: AtomicU32::new(Owner::NOBODY.get()),
             zeroes_on_free: AtomicBool::new(false),
@@ -135,7 +141,7 @@ impl<M: Machine> PageCounter<M> {
         debug_assert_eq!(self.bytes.claimed.load(MemoryOrder::Full), 0);
         // A drain found all stock, and is over.
         debug_assert_eq!(self.stock_max(), 0);
-        debug_assert_eq!(self.settings.draining.load(MemoryOrder::Full), 0);
+        self.forget_over_return();
         // A registration keeps the record of its group.
         debug_assert_eq!(self.settings.waiting.load(MemoryOrder::Full), 0);
         debug_assert_eq!(self.settings.watchers.load(MemoryOrder::Full), 0);
@@ -251,36 +257,33 @@ impl<M: Machine> PageCounter<M> {
         is_over
     }
 
-    /// Gives up a claim of which a group below had as much.
-    #[doc(alias = "page_counter_uncharge")]
-    pub(super) fn unclaim(&self, bytes: u64) {
-        self.bytes.claimed.fetch_sub(bytes, MemoryOrder::Full);
+    /// Bytes claimed now.
+    pub(super) fn claimed(&self) -> u64 {
+        // Relaxed: tasks that return bytes that were charged find at least that much.
+        let claimed = self.bytes.claimed.load_signed(MemoryOrder::Relaxed);
+        claimed.max(0) as u64
     }
 
-    /// [`PageCounter::unclaim`] at the group that was charged. Returns how many bytes were claimed, which is less if more are
-    /// returned than were charged. Then none are left.
-    #[doc(alias = "page_counter_cancel")]
-    pub(crate) fn unclaim_own(&self, bytes: u64) -> u64 {
+    /// Gives up a claim. Returns how many bytes were claimed, which is less if more were returned than charged. Then none are left.
+    #[doc(alias = "page_counter_uncharge")]
+    pub(crate) fn unclaim(&self, bytes: u64) -> u64 {
         let claimed = &self.bytes.claimed;
-        // Claims are fewer than 2^63 bytes. More are below 0, for as long as a task below gives back what it took too much.
-        let had = |seen: u64| bytes.min((seen as i64).max(0) as u64);
-        // Relaxed: tasks that return bytes that were charged find at least that much.
-        let mut seen = claimed.load(MemoryOrder::Relaxed);
-        if had(seen) == bytes {
-            let had = had(claimed.fetch_sub(bytes, MemoryOrder::Full));
-            if had < bytes {
-                // Others returned too much meanwhile.
-                claimed.fetch_add(bytes - had, MemoryOrder::Full);
+        // Claims are fewer than 2^63 bytes. More are below 0, for as long as a task gives back what it took too much.
+        let mut seen = (claimed.fetch_sub(bytes, MemoryOrder::Full)).wrapping_sub(bytes) as i64;
+        let mut had = bytes;
+        // Only what is below 0 now: others give back, too. If a claim came meanwhile, it misses the rest when it is given up.
+        while seen < 0 && had > 0 {
+            let back = had.min(seen.unsigned_abs());
+            let now = seen.wrapping_add_unsigned(back);
+            match claimed.compare_exchange(seen as u64, now as u64, MemoryOrder::Full) {
+                Ok(_) => {
+                    had -= back;
+                    seen = now;
+                }
+                Err(other) => seen = other as i64,
             }
-            return had;
         }
-        // One step, so that this task takes no claim below 0.
-        while had(seen) > 0
-            && let Err(now) = claimed.compare_exchange(seen, seen - had(seen), MemoryOrder::Full)
-        {
-            seen = now;
-        }
-        had(seen)
+        had
     }
 
     /// Bytes that may be held as stock beside a charge of `bytes`: those left below `max` and `high`. 0 if the usage is above

@@ -29,8 +29,6 @@ const STOCK_MAX: u64 = 64 * 4096;
 pub(crate) const STOCK_MAX_MAX: u64 = 1 << 30;
 /// The default number of shards that are frozen at once, and drained in one turn.
 const SHARDS_PER_SLICE: usize = 256;
-/// Mark in place of a group: a group is being noted, or was told already.
-const TOLD: u64 = u64::MAX;
 
 /// Groups, and their counters.
 pub(crate) struct Counters<M: Machine> {
@@ -44,8 +42,10 @@ pub(crate) struct Counters<M: Machine> {
     operations: Operations<M>,
     /// Not 0: some limit may have much stock below.
     pub(crate) much_stock: M::Word,
-    /// 0, a group whose bug is not printed yet, or the mark that it was: see [`Counters::note_over_return`].
-    over_returned: M::Word,
+    /// 0, or a group that returned too much and that no task has looked after yet, or a mark for several: see `over_return.rs`.
+    pub(super) over_returned: M::Word,
+    /// Not 0: such a group was printed.
+    pub(super) has_told: M::Word,
     /// Whether any group ever had a `high`.
     some_high: AtomicBool,
     /// Groups made so far.
@@ -109,6 +109,7 @@ impl<M: Machine> Counters<M> {
             operations: Operations::new(&tree.machine),
             much_stock: M::Word::new(0),
             over_returned: M::Word::new(0),
+            has_told: M::Word::new(0),
             some_high: AtomicBool::new(limits.high != Limit::MAX),
             // The root is one.
             lives: AtomicU64::new(1),
@@ -170,11 +171,9 @@ impl<M: Machine> Counters<M> {
         self.some_high.load(Relaxed)
     }
 
-    /// Whether a change of usage is nobody's business: no listener, no `high`, no bug to print.
+    /// Whether a change of usage is nobody's business: no listener, no `high`, no bug to look after.
     pub(crate) fn is_unobserved(&self) -> bool {
-        self.listeners.load(MemoryOrder::Full) == 0
-            && !self.has_high()
-            && matches!(self.over_returned.load(MemoryOrder::Relaxed), 0 | TOLD)
+        self.listeners.load(MemoryOrder::Full) == 0 && !self.has_high() && !self.has_over_returned()
     }
 
     /// Begins a slow operation, unless a group on its way to the root is closed. Async-signal-safe.
@@ -282,36 +281,41 @@ impl<M: Machine> Counters<M> {
     /// The first group where it does not fit.
     pub(super) fn claim(&self, way: &Way<'_, M>, bytes: u64) -> Result<(), u32> {
         way.claim(bytes).map_err(|position| {
-            match position {
-                0 => self.unclaim(way, bytes),
-                above => way.unclaim_from(above, bytes),
-            }
+            self.unclaim_from(way, position, bytes);
             self.at(way, position)
         })
     }
 
     /// Gives a claim up, which is in no usage.
     pub(super) fn unclaim(&self, way: &Way<'_, M>, bytes: u64) {
-        let short = match bytes {
-            0 => 0,
-            _ => bytes - way.unclaim(bytes),
-        };
-        if short > 0 {
-            self.note_over_return(way.index, short, way.end);
-            // The task that took them lowered the usages, too.
-            way.raise(short);
+        self.unclaim_from(way, 0, bytes);
+    }
+
+    /// Gives up a claim that did not get below a position.
+    fn unclaim_from(&self, way: &Way<'_, M>, position: usize, bytes: u64) {
+        if bytes > 0 {
+            way.give_up(position, bytes, false, |at, short| {
+                self.note_loss(self.at(way, at), short, way.end);
+                // The task that took them lowered the usages, too.
+                way.raise_from(at, short);
+            });
         }
     }
 
-    /// Returns bytes: lowers the usage, and gives up the claim.
+    /// Returns bytes that were stock: lowers the usage, and gives up the claim.
     pub(super) fn release(&self, way: &Way<'_, M>, bytes: u64) {
-        let short = match bytes {
-            0 => 0,
-            _ => bytes - way.release(bytes),
-        };
-        if short > 0 {
-            self.note_over_return(way.index, short, way.end);
+        if bytes > 0 {
+            way.give_up(0, bytes, true, |at, short| {
+                self.note_loss(self.at(way, at), short, way.end);
+            });
         }
+    }
+
+    /// Returns bytes that were charged, if the group has as many. Returns how many it had.
+    pub(super) fn release_if_there(&self, way: &Way<'_, M>, bytes: u64) -> u64 {
+        way.release_if_there(bytes, |at, short| {
+            self.note_loss(self.at(way, at), short, way.end);
+        })
     }
 
     /// Takes one more reference to a group.
@@ -415,54 +419,6 @@ impl<M: Machine> Counters<M> {
     pub(crate) fn has_holders(&self, index: u32) -> bool {
         let counter = self.counter(index);
         !counter.holders.is_empty() || !counter.holding_children.is_empty()
-    }
-
-    /// Counts `bytes` that a group returned up to `end` and did not have: a bug of the caller, contained to the caller's group.
-    /// Async-signal-safe.
-    ///
-    /// Only bytes that a number stands for can be returned too often ([`crate::Charge::forget`], [`Engine::uncharge`](crate::engine::Engine::uncharge)). In
-    /// builds with debug assertions the group counts them, and the call at fault panics before it changes anything.
-    ///
-    /// In other builds the fast path counts nothing, so the bug shows only when the group's usage would fall below 0. The usage
-    /// stops at 0, and the groups above are lowered by no more than that ([`PageCounter::unclaim_own`]). The slot gets back the
-    /// bytes that the usage did not lose, so usage stays the sum of charged bytes and stock.
-    ///
-    /// The bug does not show while as many other bytes of the group are charged. The bytes are missing from its usage, and from
-    /// those above, until the others are returned. If these others are all that is left of a removed group, its record is used
-    /// again under them. Then their return is taken from the next group.
-    #[cold]
-    pub(crate) fn note_over_return(&self, index: u32, bytes: u64, end: Option<u32>) {
-        self.count(index, Event::OverReturned, bytes);
-        self.charge_extra(index, bytes as i64);
-        // All counters above were lowered when the group lost the bytes. From `end` on they still stand for bytes elsewhere.
-        if let Some(end) = end {
-            self.tree.chain(end).for_each(|at| {
-                self.counter(at).claim_anyway(bytes);
-            });
-            self.way(end, None).raise(bytes);
-        }
-        // Full, both: the group is stored after its reference is taken, and the task that takes it out drops the reference.
-        let first = self
-            .over_returned
-            .compare_exchange(0, TOLD, MemoryOrder::Full);
-        if first.is_ok() {
-            self.refer(index);
-            self.over_returned
-                .store(u64::from(index) + 1, MemoryOrder::Full);
-        }
-    }
-
-    /// The group that was noted and that nobody was told of yet, once for each memory. The caller drops the reference to it.
-    pub(crate) fn take_over_returned(&self) -> Option<u32> {
-        // Relaxed: a later call sees it.
-        let seen = self.over_returned.load(MemoryOrder::Relaxed);
-        if seen == 0 || seen == TOLD {
-            return None;
-        }
-        let taken = self
-            .over_returned
-            .compare_exchange(seen, TOLD, MemoryOrder::Full);
-        taken.ok().map(|_| (seen - 1) as u32)
     }
 
     /// From now on a number stands for `bytes` that are charged.

@@ -67,7 +67,8 @@ pub struct Events {
     /// Time that charges slept for a `high`, here or above. Counted at the group that was charged.
     pub throttled: Duration,
     /// Bytes that were returned although the group did not have them: a bug of the code that returned them
-    /// ([`Engine::uncharge`](crate::engine::Engine::uncharge)). Counted at the group that they were returned to.
+    /// ([`Engine::uncharge`](crate::engine::Engine::uncharge)). Counted at the group that they were returned to. A return that may not
+    /// wait ([`Charge::release_nowait`](crate::Charge::release_nowait)) may be counted by a later operation.
     pub over_returned_bytes: u64,
     /// Calls of [`crate::Group::on_pressure`] callbacks and of wakers that panicked. The panic was caught. Counted at the
     /// group that was watched or waited for.

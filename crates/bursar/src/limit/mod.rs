@@ -7,6 +7,7 @@
 //! | `counters.rs` | the counters of all groups; claiming along the way to the root |
 //! | `way.rs` | the counters from a group up to the root |
 //! | `stock.rs` | the bytes that CPUs hold ahead: batch, refill, return |
+//! | `over_return.rs` | returns of more bytes than a group has |
 //! | `drain.rs` | taking the stock of a subtree back; the last try before a refusal |
 //! | `limits.rs` | the limits of a group, as values |
 //! | `events.rs` | counts of events at a group's limits |
@@ -30,6 +31,7 @@ mod counters;
 mod drain;
 mod events;
 mod limits;
+mod over_return;
 mod stock;
 mod way;
 

@@ -75,7 +75,7 @@ impl<M: Machine> Counters<M> {
     /// bytes recorded. Slow operations only, if `ahead` > 0.
     pub(crate) fn commit_charge(&self, way: &Way<'_, M>, bytes: u64, ahead: u64) -> u64 {
         let reserved = bytes + self.record(way, bytes, ahead);
-        way.raise(reserved);
+        way.raise_from(0, reserved);
         reserved
     }
 
@@ -181,7 +181,7 @@ impl<M: Machine> Counters<M> {
                 return Some(surplus);
             }
             if surplus > 0 {
-                way.raise(surplus);
+                way.raise_from(0, surplus);
             }
             // Another thread on this CPU used the room meanwhile, or filled it, or a drain disarmed the shard.
             if outcome == Outcome::Short {
@@ -242,22 +242,6 @@ impl<M: Machine> Counters<M> {
         Some((surplus > 0).then(then))
     }
 
-    /// Returns `bytes` to all counters up to `end`, past the stock. The counters come first, because nothing keeps the group's
-    /// record once no byte is charged. Calls `then` in between, while the record is certain to exist.
-    pub(crate) fn uncharge_directly<R>(
-        &self,
-        index: u32,
-        end: Option<u32>,
-        bytes: u64,
-        then: impl FnOnce() -> R,
-    ) -> R {
-        self.release(&self.way(index, end), bytes);
-        let then = then();
-        let bytes = bytes as i64;
-        self.adjust_anywhere(index, -bytes, -bytes);
-        then
-    }
-
     /// Claims `bytes` at all groups from `index` up, whatever the limits say. Returns the highest group whose `max` is now
     /// exceeded.
     pub(crate) fn claim_anyway(&self, index: u32, bytes: u64) -> Option<u32> {
@@ -279,7 +263,7 @@ impl<M: Machine> Counters<M> {
         } else {
             self.charge_extra(index, bytes as i64);
         }
-        self.way(index, None).raise(bytes);
+        self.way(index, None).raise_from(0, bytes);
     }
 
     /// Reserves along the way up to `end`, charges, and keeps the rest as stock. Waits for gates to open. Returns the bytes

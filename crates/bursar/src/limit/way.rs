@@ -58,28 +58,60 @@ impl<'a, M: Machine> Way<'a, M> {
         refusing.map_or(Ok(()), Err)
     }
 
-    /// Gives up a claim that did not get below a position.
-    pub(super) fn unclaim_from(&self, position: usize, bytes: u64) {
-        let from = &self.counters()[position..];
-        from.iter().for_each(|counter| counter.unclaim(bytes));
+    /// Bytes that the group has: charged there and below, held as stock, or claimed.
+    pub(super) fn claimed(&self) -> u64 {
+        let own = self.counters().first();
+        own.map_or(u64::MAX, |own| own.claimed())
     }
 
-    /// Gives a claim up, which is in no usage. Returns the bytes that were claimed at the group: if these are fewer, only they are
-    /// given up above, so that no other group loses bytes by it.
-    pub(super) fn unclaim(&self, bytes: u64) -> u64 {
-        let Some((own, above)) = self.counters().split_first() else {
-            return bytes;
-        };
-        let had = own.unclaim_own(bytes);
-        above.iter().for_each(|counter| counter.unclaim(had));
+    /// Gives claims up from a position on; bytes that are in the usage are taken out of it first. A counter that has fewer bytes lost
+    /// them before. Then `is_short` gets its position and their number, and the counters above are lowered by no more than it had, so
+    /// that no other group loses bytes by it.
+    pub(super) fn give_up(
+        &self,
+        from: usize,
+        bytes: u64,
+        in_usage: bool,
+        mut is_short: impl FnMut(usize, u64),
+    ) {
+        let mut left = bytes;
+        for (at, counter) in self.counters().iter().enumerate().skip(from) {
+            if in_usage {
+                counter.lower(left);
+            }
+            let had = counter.unclaim(left);
+            if had < left {
+                if in_usage {
+                    counter.raise(left - had);
+                }
+                is_short(at, left - had);
+                left = had;
+            }
+        }
+    }
+
+    /// Lowers the usage and gives the claim up, if the group has as many bytes. Returns how many it had, which are fewer if another task
+    /// came in between.
+    pub(super) fn release_if_there(&self, bytes: u64, is_short: impl FnMut(usize, u64)) -> u64 {
+        let mut had = bytes;
+        if let Some(own) = self.counters().first() {
+            if own.claimed() < bytes {
+                return 0;
+            }
+            own.lower(bytes);
+            had = own.unclaim(bytes);
+            if had < bytes {
+                own.raise(bytes - had);
+            }
+        }
+        self.give_up(1, had, true, is_short);
         had
     }
 
-    /// Raises the usage by bytes that are claimed, and charged or held as stock.
-    pub(super) fn raise(&self, bytes: u64) {
-        self.counters()
-            .iter()
-            .for_each(|counter| counter.raise(bytes));
+    /// Raises the usage from a position on by bytes that are claimed, and charged or held as stock.
+    pub(super) fn raise_from(&self, position: usize, bytes: u64) {
+        let from = &self.counters()[position..];
+        from.iter().for_each(|counter| counter.raise(bytes));
     }
 
     /// Lowers the usage by bytes that are about to be given up.
@@ -87,22 +119,5 @@ impl<'a, M: Machine> Way<'a, M> {
         self.counters()
             .iter()
             .for_each(|counter| counter.lower(bytes));
-    }
-
-    /// Lowers the usage and gives the claim up. Returns the bytes that the group had, as [`Way::unclaim`] does.
-    pub(super) fn release(&self, bytes: u64) -> u64 {
-        let Some((own, above)) = self.counters().split_first() else {
-            return bytes;
-        };
-        own.lower(bytes);
-        let had = own.unclaim_own(bytes);
-        if had < bytes {
-            own.raise(bytes - had);
-        }
-        for counter in above {
-            counter.lower(had);
-            counter.unclaim(had);
-        }
-        had
     }
 }

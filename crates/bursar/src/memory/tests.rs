@@ -21,6 +21,14 @@ fn usage(group: &Group) -> (i64, i64, i64) {
     (usage.value, usage.lo, usage.hi)
 }
 
+/// No counter's usage is off for good.
+fn usages_are_what_is_reserved(groups: &[&Group]) {
+    for group in groups {
+        let usage = group.core().counters.usage_now(group.index());
+        assert_eq!(usage, group.reserved(), "{group}");
+    }
+}
+
 fn tenants() -> (Memory, Group, Group) {
     let memory = Memory::builder().max(GIB).build().unwrap();
     let tenant = |name| memory.root().child(name, Limits::max(MIB)).unwrap();
@@ -110,11 +118,11 @@ fn others_keep_what_is_theirs_whatever_one_returns() {
 fn a_usage_stops_at_zero() {
     let (_memory, a, _b) = tenants();
     let counter = a.core().counters.counter(a.index());
-    assert_eq!(counter.unclaim_own(5), 0);
+    assert_eq!(counter.unclaim(5), 0);
     assert!(counter.claim(100));
-    assert_eq!(counter.unclaim_own(250), 100);
+    assert_eq!(counter.unclaim(250), 100);
     assert!(counter.claim(MIB), "nothing stays claimed");
-    assert_eq!(counter.unclaim_own(MIB), MIB);
+    assert_eq!(counter.unclaim(MIB), MIB);
     assert_eq!(counter.reserved(), 0);
 }
 
@@ -157,6 +165,70 @@ fn numbers_beyond_all_bytes_leave_right_returns_right() {
     drop(held);
     memory.root().set_max(GIB - 1);
     assert_eq!((a.reserved(), memory.reserved()), (0, 0));
+}
+
+/// Two groups below a parent whose limit is 8 MiB.
+fn siblings() -> (Memory, Group, [Group; 2]) {
+    bursar_machine::host::pin_to(bursar_machine::host::allowed_cpus()[0]).unwrap();
+    let memory = Memory::host().unwrap();
+    let parent = memory.root().child("parent", Limits::max(8 * MIB)).unwrap();
+    let [a, b] = ["a", "b"].map(|name| parent.child(name, Limits::none()).unwrap());
+    (memory, parent, [a, b])
+}
+
+/// A CPU's stock is reserved, or it is gone, however the bytes come back.
+#[test]
+fn stock_of_a_group_that_returned_too_much_pays_for_nothing() {
+    let nowait = |group: &Group, bytes| {
+        uncharge::uncharge_nowait(group.core(), group.index(), bytes, Outcome::Short);
+    };
+    for return_bytes in [return_unchecked as fn(&Group, u64), nowait] {
+        let (_memory, parent, [a, b]) = siblings();
+        let held = a.try_charge(4096).unwrap();
+        return_bytes(&a, MIB);
+        // All that the limit has, without a drain.
+        let of_b = b.try_charge(8 * MIB).unwrap();
+        let more = std::iter::from_fn(|| a.try_charge(1000).ok());
+        let of_a: Vec<_> = more.take(1000).collect();
+        let live = of_b.bytes() + of_a.len() as u64 * 1000;
+        assert!(live <= 8 * MIB, "{live} bytes live");
+        assert_eq!(parent.reserved(), live);
+        let over = a.engine().own_events().over_returned_bytes;
+        assert_eq!(over, MIB - 4096);
+        usages_are_what_is_reserved(&[&a, &b, &parent]);
+        drop((held, of_a, of_b));
+        assert_eq!(usage(&parent).0, 0);
+        parent.set_max(MIB);
+        assert_eq!((a.reserved(), parent.reserved()), (0, 0));
+    }
+}
+
+/// A group returns too much while a group below it holds bytes. These are gone from its own usage, and it alone loses them.
+#[test]
+fn what_a_group_takes_from_those_below_is_missing_from_it_alone() {
+    for too_much in [MIB, 64 * MIB] {
+        let (_memory, parent, [a, b]) = siblings();
+        let below = a.child("below", Limits::none()).unwrap();
+        let kept = b.try_charge(MIB).unwrap();
+        let held = below.try_charge(2 * MIB).unwrap();
+        return_unchecked(&a, too_much);
+        a.set_max(16 * MIB);
+        let left = 2 * MIB - too_much.min(2 * MIB);
+        assert_eq!((a.reserved(), parent.reserved()), (left, MIB + left));
+        usages_are_what_is_reserved(&[&below, &a, &b, &parent]);
+        drop(held);
+        parent.set_max(8 * MIB - 1);
+        let reserved = [&below, &a, &b, &parent].map(Group::reserved);
+        assert_eq!(reserved, [0, 0, MIB, MIB]);
+        let usages = [&below, &a, &b, &parent].map(|group| usage(group).0 as u64);
+        assert_eq!(usages, reserved);
+        usages_are_what_is_reserved(&[&below, &a, &b, &parent]);
+        assert_eq!(a.engine().own_events().over_returned_bytes, too_much);
+        // All is as before.
+        drop(a.try_charge(7 * MIB - 1).unwrap());
+        drop(kept);
+        assert_eq!((a.reserved(), usage(&parent).0), (0, 0));
+    }
 }
 
 /// One group's bytes move to another while it has returned as many too often.

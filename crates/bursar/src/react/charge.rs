@@ -12,7 +12,7 @@ use super::policies::HighPolicy;
 use super::reclaim::{RECLAIM_TRIES, Round};
 use super::refusal::{self, Refused};
 use super::wait::{self, Ticket};
-use super::{fork, high, lifetime, listen, reclaim, tell, trace};
+use super::{fork, high, lifetime, listen, over_return, reclaim, tell, trace};
 use crate::limit::{CHARGE_MAX, Closed, Event, Refusal, Short};
 
 /// Next step of a charge that is neither made nor refused yet.
@@ -84,6 +84,12 @@ fn charge<M: Machine, R>(
                     // Another limit is in the way now.
                     Err(Refusal::Elsewhere) => Next::Try,
                     Err(Refusal::Removed) => Next::Refuse(Refused::Removed),
+                    // A return that was put off may make the room.
+                    Err(Refusal::By(_)) if core.counters.has_over_returned() => {
+                        operation = None;
+                        tell::changed(core, index);
+                        Next::Try
+                    }
                     Err(Refusal::By(at)) => match &otherwise {
                         Otherwise::Queue { ticket, .. } if ticket.queued_at != Some(at) => {
                             Next::Queue(at)
@@ -195,7 +201,7 @@ impl<M: Machine> Drop for Unheld<'_, M> {
     fn drop(&mut self) {
         let counters = &self.core.counters;
         // Calls no listeners, because it unwinds.
-        counters.uncharge_directly(self.index, None, self.bytes, || {
+        counters.uncharge_directly(self.index, self.bytes, || {
             counters.mark_untold(self.index, None);
         });
     }
@@ -441,7 +447,9 @@ pub(crate) fn move_charge<M: Machine>(
     // Both halves are one operation: a forked child finds the bytes charged once.
     let uncharge = || {
         let told = || listen::listening_at(core, from);
-        core.counters.uncharge_directly(from, common, bytes, told)
+        let take_stock = || over_return::take_stock(core, from);
+        core.counters
+            .uncharge_whole(from, common, bytes, take_stock, told)
     };
     let moved = charge_or_refuse(core, (to, common), bytes, uncharge);
     let (reserved, told) = moved.map_err(|refused| refusal::refuse(core, to, refused, bytes))?;

@@ -142,10 +142,15 @@ fn recount<M: Machine>(core: &Core<M>, scratch: &mut Scratch) {
         core.tree().publish_anew(index, shard);
     }
     for (position, &(index, parent)) in groups.iter().enumerate().rev() {
+        let put_off = core.counters.put_over_return_right(index) as i64;
+        if put_off > 0 {
+            core.counters.charge_extra(index, -put_off);
+            usage[position] = usage[position].wrapping_sub(put_off);
+        }
         if usage[position] < 0 {
             // A bug of the parent, by which the child's numbers must not be wrong.
             core.counters
-                .note_over_return(index, usage[position].unsigned_abs(), None);
+                .note_loss(index, usage[position].unsigned_abs(), None);
             usage[position] = 0;
         }
         core.counters

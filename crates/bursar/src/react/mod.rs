@@ -17,6 +17,7 @@
 //! | `leave.rs` | noting, following and telling what groups leave behind |
 //! | `read.rs` | reading a group |
 //! | `lifetime.rs` | birth, references and end of groups |
+//! | `over_return.rs` | the first return of a group that was too large |
 //! | `listen.rs` | the listeners of a group |
 //! | `wait.rs` | queues of charges that wait for a limit, in turn |
 //! | `pressure.rs` | levels of pressure now, and telling watchers of them |
@@ -43,6 +44,7 @@ mod leftover;
 mod level;
 pub(crate) mod lifetime;
 mod listen;
+mod over_return;
 pub(crate) mod peak;
 mod policies;
 pub(crate) mod pressure;

@@ -4,15 +4,13 @@ use bursar_machine::{AtomicWord, Lock, Machine, MemoryOrder};
 
 use super::core::Core;
 use super::lifetime::{self, Referred};
-use super::{peak, pressure, wait};
-use crate::bytes::Bytes;
-use crate::tree::printable;
+use super::{over_return, peak, pressure, wait};
 
 /// Groups looked up under one hold of the lock of the listened groups.
 const GROUPS_PER_HOLD: usize = 64;
 /// Tells listeners at a group and above it that its usage or limits have changed.
 pub(crate) fn changed<M: Machine>(core: &Core<M>, index: u32) {
-    print_over_return(core);
+    over_return::settle(core);
     if core.counters.listeners.load(MemoryOrder::Full) == 0 {
         return;
     }
@@ -62,7 +60,7 @@ fn watchers_at<M: Machine>(core: &Core<M>, at: u32) {
 
 /// Tells all listeners of the memory.
 pub(crate) fn all<M: Machine>(core: &Core<M>) {
-    print_over_return(core);
+    over_return::settle(core);
     // Full: a later change is noticed later.
     core.counters.untold.swap(0, MemoryOrder::Full);
     let mut next = 0;
@@ -79,24 +77,4 @@ pub(crate) fn all<M: Machine>(core: &Core<M>) {
         next = last.index + 1;
         some.iter().for_each(|at| tell_at(core, at.index));
     }
-}
-
-/// Prints once for each memory which group returned more than it had. Waits, and takes locks.
-fn print_over_return<M: Machine>(core: &Core<M>) {
-    let Some(index) = core.counters.take_over_returned() else {
-        return;
-    };
-    let bytes = core
-        .counters
-        .counter(index)
-        .events
-        .own()
-        .over_returned_bytes;
-    core.tree().machine.warn(format_args!(
-        "{} more returned than charged in {}. Its usage stops at 0. This is a bug of the code that returns bytes there; a build \
-         with debug assertions panics at that call. Events::over_returned_bytes counts on.",
-        Bytes(bytes),
-        printable(&lifetime::path(core, index)),
-    ));
-    lifetime::forget(core, index);
 }

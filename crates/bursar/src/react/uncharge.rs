@@ -3,13 +3,22 @@
 use bursar_machine::{Machine, Outcome};
 
 use super::core::Core;
-use super::{fork, listen, tell};
+use super::{fork, lifetime, listen, over_return, tell};
 
-/// Returns `bytes` of a charge. Call after the fast path gave `outcome`. Never waits, never fails. Calls wakers and callbacks.
+/// Returns `bytes` of a charge. Call after the fast path gave `outcome`. Never fails. Waits only if the group returned too much. Calls wakers and callbacks.
 #[cold]
 pub(crate) fn uncharge<M: Machine>(core: &Core<M>, index: u32, bytes: u64, outcome: Outcome) {
     let told = || listen::listening_at(core, index);
-    let told = uncharge_telling(core, index, bytes, outcome, told);
+    let take_stock = || {
+        let kept = lifetime::referred(core, index);
+        over_return::take_stock(core, kept.index);
+    };
+    let past_stock = || {
+        core.counters
+            .uncharge_whole(index, None, bytes, take_stock, told)
+    };
+    let told = uncharge_telling(core, index, bytes, outcome, told, past_stock);
+    over_return::settle(core);
     if let Some(Some(told)) = told {
         tell::changed(core, told.index);
     }
@@ -23,18 +32,20 @@ pub(crate) fn uncharge_nowait<M: Machine>(
     bytes: u64,
     outcome: Outcome,
 ) {
-    uncharge_telling(core, index, bytes, outcome, || {
-        core.counters.mark_untold(index, None);
-    });
+    let told = || core.counters.mark_untold(index, None);
+    let past_stock = || core.counters.uncharge_directly(index, bytes, told);
+    uncharge_telling(core, index, bytes, outcome, told, past_stock);
 }
 
-/// Returns `bytes`. If that changed a usage, calls `tell` afterwards, while the group's record is certain to exist.
+/// Returns `bytes`. If that changed a usage, calls `tell` afterwards, while the group's record is certain to exist. So does
+/// `past_stock`, which returns them to the counters.
 fn uncharge_telling<M: Machine, R>(
     core: &Core<M>,
     index: u32,
     bytes: u64,
     outcome: Outcome,
     tell: impl Fn() -> R,
+    past_stock: impl FnOnce() -> R,
 ) -> Option<R> {
     let counters = &core.counters;
     if counters.uncharge_published(index, bytes, outcome) {
@@ -47,6 +58,6 @@ fn uncharge_telling<M: Machine, R>(
     }
     match counters.uncharge_near(index, bytes, &tell) {
         Some(told) => told,
-        None => Some(counters.uncharge_directly(index, None, bytes, &tell)),
+        None => Some(past_stock()),
     }
 }
