@@ -30,8 +30,9 @@ pub struct QueryReport {
     /// Operators by first registration, including those whose consumers are gone. Empty under
     /// [`crate::Operators::Together`].
     pub operators: Vec<OperatorReport>,
-    /// What refused last: the path of the group whose limit did; `share of` and the group of a [`crate::FairShare`]; `pressure of` and a
-    /// group, for an early spill; `real bytes of` and a group. `None` if nothing but the end of the query's group has refused.
+    /// Reason of the last refusal, as text. For a limit it is the path of its group. Otherwise it is `share of` and the group of a
+    /// [`crate::FairShare`], `pressure of` and a group for an early spill, or `real bytes of` and a group. `None` if only the end of
+    /// the query's group has refused.
     pub refused_by: Option<String>,
     /// The last refusal by a limit, with the tree around that limit ([`LimitReached::report`]). Not for shares and early spills.
     pub last_refusal: Option<Box<LimitReached>>,
