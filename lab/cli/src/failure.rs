@@ -46,3 +46,8 @@ impl Failure {
         ExitCode::from(self.code)
     }
 }
+
+/// Says a warning on standard error. A closed standard error changes nothing.
+pub fn warn(message: &str) {
+    let _ = writeln!(std::io::stderr(), "warning: {message}");
+}

@@ -5,7 +5,7 @@ use serde::Serialize;
 pub use crate::changes::Problem;
 use crate::changes::{Change, changes};
 use crate::event::{LATENESS, PAGES, REQUESTS, RSTAT, TARGETS, WAITS, WORK};
-use crate::figures::Figures;
+use crate::figures::{Distribution, Figures};
 use crate::seen::{BurstKind, LockKind, Missing, Seen};
 
 /// A problem, and whether this machine has it.
@@ -76,6 +76,12 @@ fn verdict(
     }
 }
 
+/// The high end of numbers, as in `5.0 us at p99, 9.0 us at most`. Few numbers have a maximum only.
+fn high_end(of: &Distribution, shown: fn(u64) -> String) -> String {
+    let tail = of.tail().map(|p99| format!("{} at p99, ", shown(p99)));
+    format!("{}{} at most", tail.unwrap_or_default(), shown(of.max))
+}
+
 fn us(ns: u64) -> String {
     match ns {
         ns if ns < 10_000 => format!("{:.1} us", ns as f64 / 1e3),
@@ -141,12 +147,12 @@ fn upkeep_herd(seen: &Seen, figures: &Figures) -> Verdict {
     }
     let why = format!(
         "A call of vmstat_update shares its wheel slot with {:.1} CPUs on average, itself included, and its tick with {:.1} \
-         ({} at most); at random ticks it would meet {:.1}. A call takes {} at p99. All calls take {:.4} % of all CPUs' time.",
+         ({} at most); at random ticks it would meet {:.1}. A call takes {}. All calls take {:.4} % of all CPUs' time.",
         herd.cpus_per_slot,
         herd.cpus_per_tick,
         herd.cpus_per_tick_max,
         herd.cpus_per_tick_random,
-        us(upkeep.duration_ns.p99),
+        high_end(&upkeep.duration_ns, us),
         upkeep.cpu_share * 100.0
     );
     if herd.cpus_per_slot < HERD * herd.cpus_per_tick_random
@@ -205,9 +211,9 @@ fn zone_lock(seen: &Seen, figures: &Figures) -> Verdict {
         .find(|burst| burst.kind == BurstKind::Drain);
     let mut why = match drains {
         Some(drains) => format!(
-            "Bursts of freed pages have {} pages at p99 and take {} at p99; the largest burst has {largest} pages. ",
-            drains.pages.p99,
-            us(drains.duration_ns.p99)
+            "A burst of freed pages has {} and takes {}; the largest burst of all has {largest} pages. ",
+            high_end(&drains.pages, |pages| format!("{pages} pages")),
+            high_end(&drains.duration_ns, us)
         ),
         None if largest > 0 => format!("The largest burst has {largest} pages. "),
         None => String::new(),
@@ -221,10 +227,9 @@ fn zone_lock(seen: &Seen, figures: &Figures) -> Verdict {
     match zone {
         Some(zone) => {
             why.push_str(&format!(
-                "{} waits for a zone lock: {} at p99, {} at most, {:.3} % of all CPUs' time.",
+                "{} waits for a zone lock: {}, {:.3} % of all CPUs' time.",
                 zone.wait_ns.samples,
-                us(zone.wait_ns.p99),
-                us(zone.wait_ns.max),
+                high_end(&zone.wait_ns, us),
                 zone.cpu_share * 100.0
             ));
             if zone.wait_ns.p99 >= WAIT_NS || zone.cpu_share >= WAIT_SHARE {
@@ -282,11 +287,7 @@ fn memcg_flush(seen: &Seen, figures: &Figures) -> Verdict {
         flushes.seen
     );
     if let Some(duration) = &flushes.duration_ns {
-        why.push_str(&format!(
-            "A flush takes {} at p99, {} at most. ",
-            us(duration.p99),
-            us(duration.max)
-        ));
+        why.push_str(&format!("A flush takes {}. ", high_end(duration, us)));
     }
     if let (Some(skipped), Some(forced)) = (flushes.skipped, flushes.forced) {
         why.push_str(&format!(
@@ -303,10 +304,9 @@ fn memcg_flush(seen: &Seen, figures: &Figures) -> Verdict {
     match &flushes.wait_ns {
         Some(wait) => {
             why.push_str(&format!(
-                "{} waited for the lock: {} at p99, {} at most.",
+                "{} waited for the lock: {}.",
                 wait.samples,
-                us(wait.p99),
-                us(wait.max)
+                high_end(wait, us)
             ));
             if wait.p99 >= FLUSH_WAIT_NS {
                 let advice = "Read memory.stat less often, and of fewer cgroups (see the readers below). Kernels from 6.8 on skip \
@@ -333,6 +333,15 @@ mod tests {
     use super::*;
     use crate::seen::Hold;
     use crate::seen::{Burst, Flush, Machine, Missing, Release, Upkeep, Wait};
+
+    #[test]
+    fn few_numbers_have_no_p99() {
+        let of = |samples: u64| Distribution::of(1_000..1_000 + samples).expect("numbers");
+        assert_eq!(high_end(&of(10), us), "1.0 us at most");
+        assert_eq!(high_end(&of(99), us), "1.1 us at most");
+        let many = "1099 at p99, 1100 at most";
+        assert_eq!(high_end(&of(101), |it| it.to_string()), many);
+    }
 
     fn seen() -> Seen {
         Seen {

@@ -25,6 +25,12 @@ pub struct Distribution {
 }
 
 impl Distribution {
+    /// 99th percentile, if there are enough numbers: of fewer than 100 it is the largest.
+    #[must_use]
+    pub fn tail(&self) -> Option<u64> {
+        (self.samples >= 100).then_some(self.p99)
+    }
+
     /// Summarises numbers. `None` if there are none.
     pub fn of(numbers: impl IntoIterator<Item = u64>) -> Option<Self> {
         let mut numbers: Vec<u64> = numbers.into_iter().collect();

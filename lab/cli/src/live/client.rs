@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::Target;
 use super::document::{Document, Leftover};
-use crate::failure::Failure;
+use crate::failure::{Failure, warn};
 
 /// Time without a byte after which a server counts as stuck.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -77,8 +77,7 @@ fn only_server() -> Result<PathBuf, Failure> {
             true => "removed, because its server has ended",
             false => "no server listens there any more",
         };
-        // A closed standard error changes nothing.
-        let _ = writeln!(io::stderr(), "{}: {done}", socket.path.display());
+        warn(&format!("{}: {done}", socket.path.display()));
     }
     match &found.servers[..] {
         [one] => Ok(one.clone()),

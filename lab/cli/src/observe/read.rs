@@ -22,7 +22,7 @@ use super::people::write;
 use super::replay::unreadable;
 use super::text::PEOPLE;
 use super::{record, replay};
-use crate::failure::Failure;
+use crate::failure::{Failure, warn};
 use crate::options::Global;
 use crate::output::{Output, refuse_to_replace};
 use crate::place::Place;
@@ -58,7 +58,7 @@ pub fn read(path: &Path, observe: &Observe, global: &Global) -> Result<ExitCode,
         recording,
     } = contents(path, symbols)?;
     if let Some(damage) = &damage {
-        eprintln!("warning: {}: {damage}", path.display());
+        warn(&format!("{}: {damage}", path.display()));
     }
     let mut recorded = Ok(());
     if observe.redact || record.is_some() {

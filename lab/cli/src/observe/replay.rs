@@ -30,7 +30,7 @@ use bursar_sim::{CostModel, Settings, Simulator, Topology};
 
 use self::document::{Document, Runs};
 use super::people::{People, write};
-use crate::failure::Failure;
+use crate::failure::{Failure, warn};
 use crate::options::Global;
 use crate::output::{Output, refuse_to_replace};
 use crate::progress::Progress;
@@ -49,7 +49,7 @@ pub fn replay(path: &Path, asked: Option<&str>, global: &Global) -> Result<ExitC
     let output = Output::open(global)?;
     let (recording, damage) = read(path)?;
     if let Some(damage) = &damage {
-        eprintln!("warning: {}: {damage}", path.display());
+        warn(&format!("{}: {damage}", path.display()));
     }
     let load = Load::of(&recording)
         .map_err(|error| Failure::usage(format!("{}: {error}", path.display())))?;

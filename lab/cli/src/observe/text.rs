@@ -208,9 +208,14 @@ fn tables(document: &Document, form: Markup) -> String {
                 Unit::Count => quantity(number),
             };
             let of = row.of;
-            let numbers = [of.mean, of.p50 as f64, of.p99 as f64, of.max as f64].map(shown);
-            let first = [row.name.to_owned(), thousands(of.samples)];
-            table.row(first.into_iter().chain(numbers));
+            table.row([
+                row.name.to_owned(),
+                thousands(of.samples),
+                shown(of.mean),
+                shown(of.p50 as f64),
+                of.tail().map_or("-".to_owned(), |p99| shown(p99 as f64)),
+                shown(of.max as f64),
+            ]);
         }
         text.push_str(&(form.table(&table) + "\n"));
     }
