@@ -124,7 +124,9 @@ fn text(n: u64) -> u64 {
     format!("{n:>40}").len() as u64
 }
 
-const WAYS: [(&str, fn(u64) -> u64); 11] = [
+type Way = fn(u64) -> u64;
+
+const WAYS: [(&str, Way); 11] = [
     ("boxed", boxed),
     ("boxed_and_aligned", boxed_and_aligned),
     ("with_capacity", with_capacity),
