@@ -21,8 +21,9 @@ const FAR_TOO_MUCH: u64 = 1 << 40;
 #[derive(Default)]
 struct Least {
     bytes: AtomicU64,
-    /// Begins and ends of returns.
-    returns: AtomicU64,
+    /// Returns that have begun, and those that have ended.
+    begun: AtomicU64,
+    ended: AtomicU64,
 }
 
 // Relaxed throughout: one thread of the host runs all tasks.
@@ -33,9 +34,9 @@ impl Least {
 
     /// Counts only bytes that were charged between two returns. Of others, a return that was under way may have taken some.
     fn charge<M: Machine>(&self, group: &Group<M>, bytes: u64) -> Option<Charge<M>> {
-        let before = self.returns.load(Ordering::Relaxed);
+        let ended = self.ended.load(Ordering::Relaxed);
         let charge = group.try_charge(bytes).ok()?;
-        if before.is_multiple_of(2) && self.returns.load(Ordering::Relaxed) == before {
+        if self.begun.load(Ordering::Relaxed) == ended {
             self.bytes.fetch_add(bytes, Ordering::Relaxed);
         }
         Some(charge)
@@ -52,9 +53,9 @@ impl Least {
     fn give_back(&self, bytes: u64, work: impl FnOnce()) {
         let left = self.bytes().saturating_sub(bytes);
         self.bytes.store(left, Ordering::Relaxed);
-        self.returns.fetch_add(1, Ordering::Relaxed);
+        self.begun.fetch_add(1, Ordering::Relaxed);
         work();
-        self.returns.fetch_add(1, Ordering::Relaxed);
+        self.ended.fetch_add(1, Ordering::Relaxed);
     }
 }
 
