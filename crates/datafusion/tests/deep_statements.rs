@@ -391,10 +391,7 @@ fn no_deep_statement_ends_the_process() {
                     .output()
                     .unwrap();
                 let told = String::from_utf8_lossy(&output.stdout);
-                let last = told
-                    .lines()
-                    .filter(|line| line.starts_with(name))
-                    .next_back();
+                let last = told.lines().rfind(|line| line.starts_with(name));
                 println!("{}", last.unwrap_or_default());
                 if !output.status.success() {
                     let error = String::from_utf8_lossy(&output.stderr);
