@@ -67,8 +67,8 @@ pub(in super::super) fn audit<M: Tasks, S: Subject<M>>(
     Ok(())
 }
 
-/// Returns the pages charged to a tenant. A charge that cannot succeed takes all stock back first, so that all reserved
-/// bytes are charged.
+/// Returns the pages charged to a tenant. A charge of all that the limit allows succeeds only if none are. Otherwise it takes all stock
+/// back before it is refused, so that all reserved bytes are charged.
 fn charged_pages<M: Tasks, S: Subject<M>>(
     subject: &S,
     parameters: &Parameters,
@@ -76,8 +76,11 @@ fn charged_pages<M: Tasks, S: Subject<M>>(
 ) -> Result<u64, String> {
     let group = &subject.groups()[parameters.tree().tenant(tenant)];
     let limit = parameters.tenant_limit_pages * PAGE_SIZE;
-    match group.try_charge(limit + 1) {
-        Ok(_) => Err(format!("tenant {tenant} has no limit")),
+    if group.limits().max != limit {
+        return Err(format!("tenant {tenant} has another limit"));
+    }
+    match group.try_charge(limit) {
+        Ok(_) => Ok(0),
         Err(_) => Ok(group.reserved() / PAGE_SIZE),
     }
 }
