@@ -114,6 +114,8 @@ fn a_refusal_passes_a_fence_for_each_slice_with_stock_and_none_without() {
     ] {
         let (tenant, simulator) = deep(cpus, 1, SectionKind::Restartable);
         const MAX: u64 = 1 << 30;
+        // So a charge of all that the limit allows does not fit.
+        let held = tenant.try_charge(1).unwrap();
         tenant.set_max(MAX);
         // A group for each, so that both kinds of marks are walked.
         let queries: Vec<_> = (0..cpus)
@@ -124,8 +126,8 @@ fn a_refusal_passes_a_fence_for_each_slice_with_stock_and_none_without() {
                 drop(query.try_charge(100).unwrap());
             });
         }
-        assert_eq!(tenant.reserved() > 0, holders > 0);
-        let refuse = || assert!(tenant.try_charge(MAX + 1).is_err());
+        assert_eq!(tenant.reserved() > 1, holders > 0);
+        let refuse = || assert!(tenant.try_charge(MAX).is_err());
         let counts = cost_on(&simulator, 0, refuse);
         // 256 shards are a slice.
         assert_eq!(
@@ -133,9 +135,10 @@ fn a_refusal_passes_a_fence_for_each_slice_with_stock_and_none_without() {
             holders.div_ceil(256) as u64,
             "{cpus} {holders}"
         );
-        assert_eq!(tenant.reserved(), 0);
+        assert_eq!(tenant.reserved(), 1);
         let counts = cost_on(&simulator, 0, refuse);
         assert_eq!(counts.fences, 0, "nothing to take back");
+        drop(held);
     }
 }
 
@@ -154,13 +157,15 @@ fn nothing_that_may_not_wait_does_while_stock_is_taken_back() {
         let memory = builder().build_on(machine.clone()).unwrap();
         let tenant = memory.root().child("tenant", Limits::max(1 << 30)).unwrap();
         let query = tenant.child("query", Limits::none()).unwrap();
+        // So a charge of all that the limit allows does not fit.
+        let _held = tenant.try_charge(1).unwrap();
         let (draining, drained) = (AtomicBool::new(false), AtomicBool::new(false));
         let (longest_ns, busy, meanwhile) =
             (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
         let mut bodies: Vec<Body<'_>> = vec![Box::new(|| {
             machine.sleep_until(machine.now_ns() + 200 * US);
             draining.store(true, Ordering::Relaxed);
-            assert!(tenant.try_charge((1 << 30) + 1).is_err());
+            assert!(tenant.try_charge(1 << 30).is_err());
             drained.store(true, Ordering::Relaxed);
         })];
         for _ in 1..cpus.min(32) {
