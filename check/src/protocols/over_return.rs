@@ -148,6 +148,16 @@ pub(super) fn scenario<M: Watched>(machine: &M, seed: u64) {
         );
         assert_eq!(usage(group), bytes as i64, "usage of {group:?}");
     }
+    // Without stock the usage of a group is what is reserved, so the range of a number that is up to date is that number.
+    let one = below.try_charge(1).expect("there is room");
+    parent.set_max(MAX - 1);
+    for (group, bytes) in [(below, 1), (buggy, 1), (sibling, HELD), (parent, HELD + 1)] {
+        assert_eq!(usage(group), bytes as i64, "usage of {group:?}");
+        let cached = group.read(Freshness::Cached).expect("cached").usage();
+        let range = (cached.lo, cached.hi);
+        assert_eq!(range, (bytes as i64, bytes as i64), "{group:?}'s counter");
+    }
+    drop(one);
     let noted = parent.events().over_returned_bytes;
     assert_eq!(noted, too_much.load(Ordering::Relaxed), "noted bytes");
     drop(held);
