@@ -191,6 +191,49 @@ fn undone<M: Watched>(machine: &M, seed: u64) {
     charging.finish();
 }
 
+/// Runs a charge that must not wait. A limit far below refuses it. What it has claimed at the upper limit hides for a moment that memory
+/// came back there, where another charge waits. It notifies no task when it gives that up.
+fn hidden<M: Watched>(machine: &M, seed: u64) {
+    // Far from the upper limit to the lower one, so that there is time in between.
+    const UPPER: GroupIndex = 1;
+    const LOWER: GroupIndex = 5;
+    const BESIDE: GroupIndex = 6;
+    let below = [
+        (0, MAX),
+        (UPPER, NO_LIMIT),
+        (2, NO_LIMIT),
+        (3, NO_LIMIT),
+        (4, MAX / 2),
+        (UPPER, NO_LIMIT),
+    ];
+    let charging = Charging::new(Books::new(machine, NO_LIMIT, &below));
+    let turns = Turns::default();
+    let (all, turns) = (&charging, &turns);
+    let held = all.charge(BESIDE, 400);
+    let mut waiting = Wanted::new(all, turns, (BESIDE, 650));
+    let bed = Bed::<M>::new();
+    let waker = Waker::from(bed.clone());
+    let polled = waiting.poll(&mut Context::from_waker(&waker));
+    assert!(polled.is_pending(), "above the upper limit");
+    let wait = move |_: Random| {
+        bed.wait();
+        let charged = waiting.charge(Patience::Endless);
+        all.uncharge_all(charged);
+    };
+    let give_up = move |_: Random| all.uncharge_all(all.charge_nowait(LOWER, 450));
+    let kept = &Mutex::new(None);
+    let give_back = move |_: Random| {
+        // Perhaps after the other has found room at the lower limit.
+        let some = all.charge_nowait(LOWER, 100);
+        *locked(kept) = some;
+        all.uncharge_all(held);
+    };
+    run(machine, seed, all.check(), tasks![wait, give_up, give_back]);
+    let kept = locked(kept).take();
+    all.uncharge_all(kept);
+    charging.finish();
+}
+
 /// Moves a charge that waits for the upper limit to the lower one, while another comes that would fit below both.
 fn passing<M: Watched>(machine: &M, seed: u64) {
     let below = [(0, MAX), (1, MAX * 6 / 10), (1, NO_LIMIT)];
@@ -229,9 +272,10 @@ fn passing<M: Watched>(machine: &M, seed: u64) {
 
 pub(super) fn scenario<M: Watched>(machine: &M, seed: u64) {
     let mut random = Random::fork(seed, 0);
-    match random.below(6) {
+    match random.below(7) {
         0 => undone(machine, seed),
         1 => passing(machine, seed),
+        2 => hidden(machine, seed),
         _ => crowd(machine, seed, random),
     }
 }
