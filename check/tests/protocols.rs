@@ -55,6 +55,7 @@ protocols![
     quiesce: "quiesce",
     charge_refuse: "charge-refuse",
     set_limit: "set-limit",
+    drains: "drains",
     removal: "removal",
     rebirth: "rebirth",
     nowait_and_overshoot: "nowait-and-overshoot",

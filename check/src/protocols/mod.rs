@@ -18,6 +18,7 @@ macro_rules! tasks {
 mod books;
 mod charging;
 mod combining;
+mod drains;
 mod executor;
 mod fork;
 mod locked;
@@ -61,6 +62,8 @@ pub fn all<M: Forks>() -> Vec<Protocol<M>> {
             "shards are frozen and emptied while their CPUs charge: nothing commits while frozen"),
         settings::protocol::<M, 0>(),
         settings::protocol::<M, 1>(),
+        Protocol::of(2, "drains", drains::scenario,
+            "a group is drained while a drain of a part waits, or charges leave stock again: few slices until the end"),
         Protocol::of(2, "removal", removal::scenario,
             "groups end while others update, charge and read them, and are born again in the same records"),
         Protocol::of(2, "rebirth", rebirth::scenario,
