@@ -191,8 +191,8 @@ fn undone<M: Watched>(machine: &M, seed: u64) {
     charging.finish();
 }
 
-/// Runs a charge that must not wait. A limit far below refuses it. What it has claimed at the upper limit hides for a moment that memory
-/// came back there, where another charge waits. It notifies no task when it gives that up.
+/// Runs a charge that must not wait. A limit far below refuses it. For a moment its claim at the upper limit hides memory that came back,
+/// for which another charge waits there. It notifies no task when it gives the claim up.
 fn hidden<M: Watched>(machine: &M, seed: u64) {
     // Far from the upper limit to the lower one, so that there is time in between.
     const UPPER: GroupIndex = 1;

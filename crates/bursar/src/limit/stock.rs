@@ -27,6 +27,7 @@ impl<M: Machine> Counters<M> {
     pub(crate) fn claim_ahead(&self, way: &Way<'_, M>, bytes: u64) -> Result<u64, u32> {
         let room = self.room(way, bytes)?;
         let ahead = self.batch(room) / 2;
+        // `record` looks at the shard again, because the task may move. The look here spares a claim that is given up.
         if way.end.is_none()
             && ahead > 0
             && bytes < self.stock.stock_max
@@ -89,7 +90,8 @@ impl<M: Machine> Counters<M> {
                 break;
             }
             self.arm(index, shard, 2 * ahead);
-            // Charges that the room does not cover leave the room as it is, so topping up must look at it.
+            // Charges that the room does not cover leave the room as it is, so topping up must look at it. (Else `adjust` would
+            // refuse the whole, and the shard would get no stock.)
             let cap = slot.word(shard, CAP).load(MemoryOrder::Relaxed);
             let room = u64::try_from(slot.room(shard)).unwrap_or(0);
             let surplus = ahead.saturating_sub(cap.saturating_sub(room));

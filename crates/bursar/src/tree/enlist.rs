@@ -30,6 +30,7 @@ pub(super) fn make_roster<M: Machine>(tree: &Tree<M>, scope: u32) {
         totals: zeroes.clone(),
         own: zeroes,
     };
+    // A read looks at both counts again. A roster that is outgrown already would only take memory.
     if enlist(tree, scope, None, &mut roster, &mut Vec::new()).is_none()
         || node.has_outgrown(&roster)
     {
@@ -96,6 +97,7 @@ fn enlist<M: Machine>(
             roster.entries.reserve(tree.shards_per_hold);
             fold = node.fold.lock();
             // Else what a later shard has in the base and what it has in its remembered words are of different moments.
+            // (`received` is compared in the end, too. The look here only ends a vain attempt early.)
             if (fold.received, fold.folds) != (received, folds) {
                 return None;
             }
