@@ -50,12 +50,17 @@ fn split<M: Watched>(machine: &M, seed: u64) {
     let books = Books::read_with_some_policy(machine, seed, &SHAPE[..2]);
     let books = &books;
     let update = || -> Box<dyn FnOnce(Random) + Send + '_> { Box::new(|_| books.add(LEAF)) };
-    run(machine, seed, || (), vec![update(), update()]);
-    books.read(MIDDLE);
+    let update_both = || run(machine, seed, || (), vec![update(), update()]);
+    update_both();
+    // The group of the slots, or the one above.
+    let scope = [MIDDLE, LEAF][Random::fork(seed, 0).below(2) as usize];
+    books.read(scope);
+    // Else the next pass finds them unchanged, and no roster outlives that.
+    update_both();
     let read = |count| -> Box<dyn FnOnce(Random) + Send + '_> {
         Box::new(move |_| {
             for _ in 0..count {
-                books.read(MIDDLE);
+                books.read(scope);
             }
         })
     };
