@@ -60,7 +60,9 @@ impl Tenant {
             .with_memory_pool(pool)
             .build_arc()?;
         let session = SessionContext::new_with_config_rt(SessionConfig::new(), runtime);
-        session.sql(sql).await?.show().await
+        let rows = session.sql(sql).await?.to_string().await?;
+        println!("{rows}");
+        Ok(())
     }
 }
 
