@@ -42,7 +42,7 @@ fn waited_for<M: Watched>(machine: &M, seed: u64, tenant: &Group<M>) {
     const PARTS: usize = 6;
     let parts: Vec<_> = (0..PARTS)
         .map(|part| {
-            let part = tenant.child(&format!("part{part}"), Limits::none());
+            let part = tenant.child(format!("part{part}"), Limits::none());
             let part = part.expect("a name of its own");
             // Leaves stock.
             drop(part.try_charge(SMALL).expect("there is room"));
