@@ -99,7 +99,12 @@ pub fn tracking<const BYTES: usize>() -> Heap<Global<Tracked>, BYTES> {
 /// Only one thread at a time can be in a group of it, so each call has a new one, and it is the tracker that knows them as the
 /// same tenant.
 pub fn in_tracked_group<R>(run: impl FnOnce() -> R) -> R {
-    let mut token = AllocationGroupToken::register().expect("fewer groups than numbers");
+    // `None` when another thread registered between the two steps of `register`, not only when numbers run out.
+    let mut token = loop {
+        if let Some(token) = AllocationGroupToken::register() {
+            break token;
+        }
+    };
     let guard = token.enter();
     let result = run();
     drop(guard);
@@ -179,5 +184,14 @@ mod tests {
         assert_eq!(USED[1].0.load(Ordering::Relaxed), 2 * (64 + 8));
         blocks.into_iter().for_each(|block| tracked.free(block));
         assert_eq!(USED[1].0.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn threads_enter_groups_at_the_same_time() {
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| (0..500_000).for_each(|_| in_tracked_group(|| ())));
+            }
+        });
     }
 }
