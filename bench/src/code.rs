@@ -109,7 +109,7 @@ impl<'data> Code<'data> {
     ///
     /// # Errors
     /// If there is no such function.
-    pub fn start(&self, name: &str) -> Result<u64, String> {
+    fn start(&self, name: &str) -> Result<u64, String> {
         let ending = format!("::{name}");
         let mut functions = self.functions.iter();
         let (&start, _) = functions

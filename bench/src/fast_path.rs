@@ -29,17 +29,17 @@ fn fast_path_bare_add(counter: &BareCounter, number: i64) -> bool {
 }
 
 #[inline(never)]
-pub fn fast_path_stat_add(group: &Group, number: u64) {
+fn fast_path_stat_add(group: &Group, number: u64) {
     group.add(ROWS, number);
 }
 
 #[inline(never)]
-pub fn fast_path_charge(group: &Group, bytes: u64) -> Result<Charge, ChargeError> {
+fn fast_path_charge(group: &Group, bytes: u64) -> Result<Charge, ChargeError> {
     group.try_charge(bytes)
 }
 
 #[inline(never)]
-pub fn fast_path_uncharge(charge: Charge) {
+fn fast_path_uncharge(charge: Charge) {
     drop(charge);
 }
 

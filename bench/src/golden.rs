@@ -2,8 +2,7 @@
 //!
 //! Timings drift with the machine; instructions do not. A change that makes a fast path longer shows as a difference to
 //! the files in `golden/`, to be explained and accepted (`--write`), or undone. The rule by which a path is found stands in
-//! `code.rs`. Besides, this executable's fast paths are compared with hand-written ones, see `same_code.rs`. The executable of another
-//! build may be for 64-bit Arm. Only release builds mean anything here.
+//! `code.rs`. The executable of another build may be for 64-bit Arm. Only release builds mean anything here.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -11,7 +10,6 @@ use std::path::{Path, PathBuf};
 use crate::code::{self, Code};
 use crate::fast_path;
 use crate::instruction::{Architecture, Instruction};
-use crate::same_code;
 
 /// What to do with the counts.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -31,8 +29,8 @@ struct Entry {
     mnemonics: Vec<String>,
 }
 
-/// Does it, with this executable or another build of it. Returns what to print, and whether all counts agree with the golden file and all code
-/// with its hand-written counterpart (or nobody asked).
+/// Does it, with this executable or another build of it. Returns the text to print, and whether all counts agree with the
+/// golden file (also true if they are not compared).
 ///
 /// # Errors
 /// If the executable or the golden file cannot be read or written, or this is not the build to look at.
@@ -44,8 +42,6 @@ pub fn run(action: Action, executable: Option<&Path>) -> Result<(String, bool), 
         return Err("golden: only in a release build (cargo run --release)".to_owned());
     }
     fast_path::keep();
-    // Whether two functions are one can be asked of this executable alone.
-    let pairs = executable.map_or_else(same_code::pairs, |_| Vec::new());
     let executable = read(executable.unwrap_or(Path::new("/proc/self/exe")))?;
     let code = Code::of(&executable)?;
     let file = file(code.architecture);
@@ -53,10 +49,7 @@ pub fn run(action: Action, executable: Option<&Path>) -> Result<(String, bool), 
     let paths = fast_path::NAMES.map(|name| (name, code.fast_path(name).unwrap_or_default()));
     let entries: Vec<Entry> = paths.iter().map(|(name, path)| entry(name, path)).collect();
     match action {
-        Action::Show => {
-            let (lines, _) = same_code::compare(&code, &pairs)?;
-            Ok((listing(&paths) + &lines, true))
-        }
+        Action::Show => Ok((listing(&paths), true)),
         Action::Write => {
             let text = print(&entries, &code.compilers);
             std::fs::write(&file, &text).map_err(|error| named(&file, &error))?;
@@ -65,9 +58,7 @@ pub fn run(action: Action, executable: Option<&Path>) -> Result<(String, bool), 
         Action::Check => {
             let golden = read(&file)?;
             let golden = parse(&String::from_utf8_lossy(&golden));
-            let (counts, same_counts) = compare(&golden, &entries);
-            let (lines, same_code) = same_code::compare(&code, &pairs)?;
-            Ok((counts + &lines, same_counts && same_code))
+            Ok(compare(&golden, &entries))
         }
     }
 }

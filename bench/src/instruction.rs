@@ -129,33 +129,6 @@ impl Instruction {
             }
         }
     }
-
-    /// The instruction without what differs from place to place: addresses, targets of jumps, offsets of fields, big numbers. Only of
-    /// x86-64.
-    pub fn shape(&self) -> String {
-        let Decoded::X86(mut shape) = self.decoded else {
-            return self.mnemonic();
-        };
-        // Offsets from the thread pointer are the kernel's interface and stay.
-        if shape.memory_segment() != Register::FS {
-            shape.set_memory_displacement64(0);
-        }
-        for operand in 0..shape.op_count() {
-            match shape.op_kind(operand) {
-                OpKind::NearBranch16 | OpKind::NearBranch32 | OpKind::NearBranch64 => {
-                    return self.mnemonic();
-                }
-                OpKind::Immediate32 | OpKind::Immediate32to64 | OpKind::Immediate64
-                    if shape.immediate(operand) > u64::from(u16::MAX) =>
-                {
-                    shape.set_immediate_u64(operand, 0);
-                }
-                _ => {}
-            }
-        }
-        let decoded = Decoded::X86(shape);
-        Self { decoded, ..*self }.text()
-    }
 }
 
 fn x86_flow(instruction: &iced_x86::Instruction) -> Flow {
@@ -205,27 +178,6 @@ fn arm_flow(word: u32, address: u64) -> Flow {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn shape(bytes: &[u8], address: u64) -> String {
-        let decoded = Instruction::decode(Architecture::X86, bytes, address);
-        decoded.unwrap().shape()
-    }
-
-    #[test]
-    fn addresses_do_not_count_and_registers_do() {
-        // je +2 and je +9; cmp dword ptr [rbx+40h], imm32 and cmp dword ptr [rbx+8], another.
-        assert_eq!(shape(&[0x74, 0x02], 0), shape(&[0x74, 0x09], 64));
-        let one = shape(&[0x81, 0x7b, 0x40, 0xd3, 0x4d, 0xa8, 0xd3], 0);
-        let other = shape(&[0x81, 0x7b, 0x08, 0xfe, 0xca, 0xed, 0x5e], 0);
-        assert_eq!(one, other);
-        // mov rax, [rip+1] and [rip+2]; into rcx.
-        let load = |modrm, at| shape(&[0x48, 0x8b, modrm, at, 0, 0, 0], 0);
-        assert_eq!(load(0x05, 1), load(0x05, 2));
-        assert_ne!(load(0x05, 1), load(0x0d, 1));
-        // shl r8, 10h and 11h: small numbers count.
-        let shift = |by| shape(&[0x49, 0xc1, 0xe0, by], 0);
-        assert_ne!(shift(0x10), shift(0x11));
-    }
 
     #[test]
     fn branches_of_arm_are_followed() {

@@ -15,7 +15,6 @@ mod fast_path;
 mod flush;
 mod golden;
 mod hand_over;
-mod hand_written;
 mod heap;
 mod instruction;
 mod machine;
@@ -28,7 +27,6 @@ mod read_run;
 #[cfg(feature = "datafusion")]
 mod reservation;
 mod rounds;
-mod same_code;
 mod series;
 mod sim;
 mod sim_run;
@@ -138,7 +136,7 @@ struct Corners {
 
 #[derive(Args)]
 struct Golden {
-    /// Compare with the golden file, and the library's code with hand-written; exit with 1 if anything differs.
+    /// Compare with the golden file; exit with 1 if a count differs.
     #[arg(long, conflicts_with = "write")]
     check: bool,
     /// Replace the golden file.
