@@ -19,12 +19,6 @@ pub unsafe trait Library: Send + Sync {
     /// # Safety
     /// `start` came from `alloc(bytes)` of a value of this type, and was not freed since.
     unsafe fn free(&self, start: NonNull<u8>, bytes: usize);
-
-    /// See [`Pages::enter`].
-    fn enter(&self) {}
-
-    /// See [`Pages::leave`].
-    fn leave(&self) {}
 }
 
 /// A block of `BYTES` bytes of an `L`.
@@ -91,14 +85,6 @@ impl<L: Library, const BYTES: usize> Pages for Heap<L, BYTES> {
     fn fill(block: &mut Self::Block) {
         block.fill();
     }
-
-    fn enter(&self) {
-        self.0.enter();
-    }
-
-    fn leave(&self) {
-        self.0.leave();
-    }
 }
 
 #[cfg(test)]
@@ -107,7 +93,6 @@ pub(crate) mod tests {
 
     /// Takes `count` blocks, which must not overlap, writes them all, and gives them back.
     pub fn no_two_overlap<P: Pages>(pages: &P, bytes: usize, count: usize, alignment: usize) {
-        pages.enter();
         for _ in 0..2 {
             let mut held: Vec<P::Block> = (0..count).map(|_| pages.alloc().unwrap()).collect();
             held.iter_mut().for_each(P::fill);
@@ -117,6 +102,5 @@ pub(crate) mod tests {
             assert!(starts.windows(2).all(|pair| pair[0] + bytes <= pair[1]));
             held.into_iter().for_each(|block| pages.free(block));
         }
-        pages.leave();
     }
 }

@@ -8,34 +8,28 @@
 //! |---|---|
 //! | `system.rs` | glibc, mmap |
 //! | `native.rs` | mimalloc, snmalloc, jemalloc (feature `native`) |
-//! | `tcmalloc.rs`, `dpdk.rs` | gperftools' tcmalloc and DPDK's mempool, where they are installed |
 //! | `wrappers.rs` | stats_alloc, cap, tracking-allocator: wrappers that count; any global allocator |
 //! | `bare.rs` | none: the yardsticks, minimum costs of per-CPU operations |
 //! | `pools.rs` | buddy_system_allocator, a stack under a mutex, crossbeam's queue: each over an arena |
 
 mod arena;
 mod bare;
-mod dpdk;
 mod heap;
 mod huge;
 #[cfg(feature = "native")]
 mod native;
 mod pools;
-mod shared;
 mod system;
-mod tcmalloc;
 mod wrappers;
 
 pub use arena::Arena;
 pub use bare::{BareCounter, BareStack};
-pub use dpdk::{Dpdk, dpdk};
 pub use heap::{Block, Heap, Library};
 pub use huge::without_huge_pages;
 #[cfg(feature = "native")]
 pub use native::{Jemalloc, Mimalloc, Snmalloc, jemalloc, mimalloc, snmalloc};
 pub use pools::{Buddy, Queue, Stack, buddy, queue, stack};
 pub use system::{Glibc, Mmap, glibc, mmap};
-pub use tcmalloc::{Tcmalloc, tcmalloc};
 pub use wrappers::{
     Global, OfCollections, Tracked, bare, cap, global, in_tracked_group, of_collections,
     stats_alloc, tracking,
@@ -64,12 +58,6 @@ pub trait Pages: Send + Sync {
 
     /// Writes a byte of each 4 KiB of the block.
     fn fill(block: &mut Self::Block);
-
-    /// Before the first operation of a thread.
-    fn enter(&self) {}
-
-    /// After the last operation of a thread.
-    fn leave(&self) {}
 
     /// What a program with this allocator calls now and then while little happens. Nothing, where the default is to call
     /// nothing.

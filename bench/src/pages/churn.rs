@@ -64,7 +64,6 @@ const LOOK_EVERY: usize = 64;
 pub fn run<P: Pages>(pages: &P, cpus: &[usize], slots: usize, ns: u64) -> Latencies {
     let total = Mutex::new(Latencies::new());
     on_cpus(cpus, |thread, meeting| {
-        pages.enter();
         let mut random = Random::of_thread(thread);
         let mut held: Vec<Option<P::Block>> = (0..slots)
             .map(|slot| slot.is_multiple_of(2).then(|| touched(pages)))
@@ -95,7 +94,6 @@ pub fn run<P: Pages>(pages: &P, cpus: &[usize], slots: usize, ns: u64) -> Latenc
         held.into_iter()
             .flatten()
             .for_each(|block| pages.free(block));
-        pages.leave();
         let mut total = total.lock().unwrap_or_else(PoisonError::into_inner);
         total.add(&own);
         Spent::default()

@@ -11,14 +11,12 @@ pub const MIMALLOC: &str = "mimalloc";
 /// In *churn*: reading the clock twice with nothing in between. It is in everybody's latencies.
 pub const CLOCK: &str = "the clock alone";
 
-const PEERS: [&str; 10] = [
+const PEERS: [&str; 8] = [
     "glibc",
     "mmap",
     MIMALLOC,
     "snmalloc",
     "jemalloc",
-    "tcmalloc (gperftools)",
-    "DPDK mempool",
     "buddy_system_allocator",
     "Mutex<Vec>",
     "ArrayQueue",
@@ -40,8 +38,7 @@ pub const fn slots(bytes: usize) -> usize {
     }
 }
 
-/// Blocks of a pool that is made beforehand: more than any scenario holds at a time, with what 64 threads may have in caches
-/// of 2 MiB (and half as much again, in DPDK).
+/// Blocks of a pool that is made beforehand: more than any scenario holds at a time, and 3 MiB for each of 64 threads.
 const fn pool_blocks(bytes: usize) -> usize {
     2 * slots(bytes) + 64 * (3 << 20) / bytes + 8192
 }
@@ -64,12 +61,6 @@ pub fn with<const BYTES: usize, J: Job>(name: &str, job: J) -> Result<J::Output,
         #[cfg(not(feature = "native-peers"))]
         MIMALLOC | "snmalloc" | "jemalloc" => {
             return Err(Absent("not built (feature native-peers)".to_owned()));
-        }
-        "tcmalloc (gperftools)" => job.run(&peers::tcmalloc::<BYTES>()?),
-        "DPDK mempool" => {
-            let cpus = bursar_machine::host::allowed_cpus();
-            let cpu = cpus.first().copied().unwrap_or(0);
-            job.run(&peers::dpdk::<BYTES>(count, cpu)?)
         }
         "buddy_system_allocator" => job.run(&peers::buddy::<BYTES>(count)?),
         "Mutex<Vec>" => job.run(&peers::stack::<BYTES>(count)?),

@@ -67,7 +67,6 @@ pub fn run<P: Pages>(
         for number in 0..threads {
             let turns = &turns;
             scope.spawn(move || {
-                pages.enter();
                 // The list is there before anything is measured.
                 let mut held = Vec::with_capacity(HELD_BYTES / bytes);
                 turns.await_turn(number);
@@ -81,7 +80,6 @@ pub fn run<P: Pages>(
                 held.drain(..).for_each(|block| pages.free(block));
                 turns.next();
                 turns.await_turn(end + 1);
-                pages.leave();
             });
         }
         turns.await_turn(begin);
@@ -107,7 +105,6 @@ fn after<P: Pages>(pages: &P, before: Resident, period: Duration) -> Result<Reta
         pages.upkeep();
     }
     let idle_bytes = kept_bytes()?;
-    pages.enter();
     for _ in 0..PERIODS {
         thread::sleep(period);
         for _ in 0..PAIRS {
@@ -115,7 +112,6 @@ fn after<P: Pages>(pages: &P, before: Resident, period: Duration) -> Result<Reta
         }
         pages.upkeep();
     }
-    pages.leave();
     Ok(Retained {
         at_once_bytes,
         idle_bytes,

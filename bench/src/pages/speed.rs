@@ -34,26 +34,22 @@ fn timed(slice: Slice, meeting: &Meeting, mut block: impl FnMut() -> u64) -> Spe
 /// One block after another, each freed at once.
 pub fn pair<P: Pages>(pages: &P, cpus: &[usize], slice: Slice) -> Spent {
     on_cpus(cpus, |_, meeting| {
-        pages.enter();
-        let spent = timed(slice, meeting, || {
+        timed(slice, meeting, || {
             for _ in 0..PAIRS / 4 {
                 unrolled!([0 1 2 3] |_number| {
                     pages.free(alloc(pages));
                 });
             }
             PAIRS
-        });
-        pages.leave();
-        spent
+        })
     })
 }
 
 /// 1,024 blocks at a time, freed in the order in which they came.
 pub fn deep<P: Pages>(pages: &P, cpus: &[usize], slice: Slice) -> Spent {
     on_cpus(cpus, |_, meeting| {
-        pages.enter();
         let mut held = Vec::with_capacity(DEPTH);
-        let spent = timed(slice, meeting, || {
+        timed(slice, meeting, || {
             for _ in 0..DEPTH {
                 held.push(alloc(pages));
             }
@@ -61,9 +57,7 @@ pub fn deep<P: Pages>(pages: &P, cpus: &[usize], slice: Slice) -> Spent {
                 pages.free(block);
             }
             DEPTH as u64
-        });
-        pages.leave();
-        spent
+        })
     })
 }
 
@@ -71,14 +65,9 @@ pub fn deep<P: Pages>(pages: &P, cpus: &[usize], slice: Slice) -> Spent {
 /// for all) is included. The cost of a pair is what both threads spent.
 pub fn remote<P: Pages>(pages: &P, cpus: &[usize], slice: Slice) -> Spent {
     let belt = Belt::new();
-    on_cpus(cpus, |thread, meeting| {
-        pages.enter();
-        let spent = match thread {
-            0 => allocate_all(pages, &belt, meeting, slice),
-            _ => free_all(pages, &belt, meeting),
-        };
-        pages.leave();
-        spent
+    on_cpus(cpus, |thread, meeting| match thread {
+        0 => allocate_all(pages, &belt, meeting, slice),
+        _ => free_all(pages, &belt, meeting),
     })
 }
 

@@ -164,10 +164,10 @@ mod tests {
     fn only_what_was_measured_is_shown() {
         let text = tables(
             &run(&[("glibc", 44.0)]),
-            &[("tcmalloc", "not installed".into())],
+            &[("jemalloc", "not built".into())],
         );
         assert!(text.contains("44.00 (44.00-44.00)"), "{text}");
-        assert!(text.ends_with("tcmalloc: not installed"), "{text}");
+        assert!(text.ends_with("jemalloc: not built"), "{text}");
         assert!(
             !text.contains("p99.9") && !text.contains(BARE_STACK),
             "{text}"

@@ -27,7 +27,6 @@ pub struct Touched {
 /// If the kernel does not count.
 pub fn run<P: Pages>(pages: &P) -> Result<Touched, String> {
     without_huge_pages().map_err(|error| format!("huge pages: {error}"))?;
-    pages.enter();
     // What an allocator makes once, with its first block, is not of each block.
     pages.free(alloc(pages));
     let mut held: Vec<Option<P::Block>> = (0..BLOCKS).map(|_| None).collect();
@@ -52,7 +51,6 @@ pub fn run<P: Pages>(pages: &P) -> Result<Touched, String> {
     let empty = Resident::now()?;
     // Frames that were given to the kernel meanwhile are no longer counted.
     let touched_bytes = full.touched_bytes.max(empty.touched_bytes);
-    pages.leave();
 
     let each = |more: u64, less: u64| {
         let frames = more.saturating_sub(less) / FRAME_BYTES;

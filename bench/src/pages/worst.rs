@@ -58,7 +58,6 @@ pub fn run<P: Pages>(pages: &P, cpus: &[usize], threads: usize, ns: u64) -> Long
     let places: Vec<usize> = cpus.iter().copied().cycle().take(threads).collect();
     let total = Mutex::new(Vec::new());
     on_cpus(&places, |thread, meeting| {
-        pages.enter();
         let mut worker = Worker {
             pages,
             random: Random::of_thread(thread),
@@ -74,7 +73,6 @@ pub fn run<P: Pages>(pages: &P, cpus: &[usize], threads: usize, ns: u64) -> Long
             .into_iter()
             .flatten()
             .for_each(|block| pages.free(block));
-        pages.leave();
         let mut total = total.lock().unwrap_or_else(PoisonError::into_inner);
         total.push(own);
         Spent::default()
