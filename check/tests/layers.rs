@@ -22,6 +22,7 @@ const CRATES: &[(&str, &[&str])] = &[
     // These know nothing of Bursar.
     ("bursar-tpch", &[]),
     ("bursar-bench-peers", &[]),
+    ("bursar-term", &[]),
     ("bursar-recording", &[]),
     ("bursar-observe", &[]),
     ("bursar-conditions", &["bursar-machine"]),
@@ -31,7 +32,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("bursar-experiments", &["bursar", "bursar-kernel", "bursar-machine", "bursar-recording", "bursar-rig"]),
     ("bursar-check", &["bursar", "bursar-experiments", "bursar-kernel", "bursar-machine", "bursar-rig", "bursar-sim"]),
     ("bursar-cli", &["bursar", "bursar-check", "bursar-conditions", "bursar-experiments", "bursar-machine", "bursar-observe",
-        "bursar-recording", "bursar-serve", "bursar-sim"]),
+        "bursar-recording", "bursar-serve", "bursar-sim", "bursar-term"]),
     ("bursar-bench", &["bursar", "bursar-alloc", "bursar-bench-peers", "bursar-conditions", "bursar-datafusion",
         "bursar-machine", "bursar-rig", "bursar-sim"]),
     ("bursar-example-server", &["bursar", "bursar-conditions"]),

@@ -25,7 +25,7 @@ pub enum House {
 #[rustfmt::skip]
 const HOUSES: [(House, &[&str]); 4] = [
     (House::Product, &["bursar-machine", "bursar", "bursar-alloc", "bursar-tower", "bursar-datafusion", "bursar-prometheus",
-        "bursar-serve", "bursar-capi"]),
+        "bursar-serve", "bursar-capi", "bursar-term"]),
     // `bursar-lab` is the name that `bursar-experiments` had.
     (House::Lab, &["bursar-recording", "bursar-rig", "bursar-sim", "bursar-kernel", "bursar-lab", "bursar-experiments",
         "bursar-observe", "bursar-cli"]),

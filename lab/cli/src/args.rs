@@ -3,19 +3,15 @@
 use std::path::PathBuf;
 
 use bursar_experiments::SeedShard;
-use bursar_experiments::settings::nearest;
-use clap::builder::StyledStr;
-use clap::error::{ContextKind, ContextValue};
-use clap::{Args as ClapArgs, ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand};
-
-use clap_complete::Shell;
+use bursar_term::help::EXAMPLES_FIRST;
+use bursar_term::options::{Global, whole};
+use bursar_term::shell::{Completions, Man};
+use clap::{Args as ClapArgs, ColorChoice, Parser, Subcommand};
 
 use crate::compare::{Compare, EXAMPLES as COMPARE_EXAMPLES};
 use crate::explore::{EXAMPLES as EXPLORE_EXAMPLES, Explore};
 use crate::live::{STAT_EXAMPLES, Stat, TOP_EXAMPLES, TOP_KEYS, Top};
 use crate::observe::{EXAMPLES as OBSERVE_EXAMPLES, NOTES as OBSERVE_NOTES, Observe};
-use crate::options::{Global, whole};
-use crate::width;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -79,10 +75,6 @@ documents, in this order. Keys of the machine can be set like parameters.
 No key may be set twice.
 `bursar list EXPERIMENT` lists loads, variants and parameters.";
 
-/// Help that begins with examples.
-const EXAMPLES_FIRST: &str =
-    "{about-with-newline}\n{before-help}{usage-heading} {usage}\n\n{all-args}{after-help}";
-
 const RUN_EXAMPLES: &str = "\
 Examples:
   bursar run                              three questions on one screen
@@ -134,44 +126,6 @@ pub struct Args {
     pub command: Command,
     #[command(flatten)]
     pub global: Global,
-}
-
-/// The width of help that does not go to a terminal.
-const HELP_COLUMNS: usize = 80;
-
-/// Parses the command line. A value that resembles none of the possible ones gets no suggestion: for `xml`, clap proposes `html`.
-pub fn parse() -> Args {
-    let width = width::of_stdout().unwrap_or(HELP_COLUMNS);
-    let matches = Args::command().term_width(width);
-    let matches = reflowed(matches, width).try_get_matches();
-    let parsed = matches.and_then(|matches| Args::from_arg_matches(&matches));
-    parsed.unwrap_or_else(|mut error| {
-        if let Some(ContextValue::String(given)) = error.get(ContextKind::InvalidValue)
-            && let Some(ContextValue::String(suggested)) = error.get(ContextKind::SuggestedValue)
-            && nearest(given, [suggested.as_str()].into_iter()).is_none()
-        {
-            error.remove(ContextKind::SuggestedValue);
-        }
-        error.exit()
-    })
-}
-
-/// The command with help that fits: clap continues long lines at their first column, which takes examples apart.
-fn reflowed(command: clap::Command, width: usize) -> clap::Command {
-    let fitting = |text: Option<&StyledStr>| {
-        let text = width::reflowed(&text?.to_string(), Some(width));
-        Some(text.trim_end().to_owned())
-    };
-    let before = fitting(command.get_before_help());
-    let after = fitting(command.get_after_help());
-    let mut command = command;
-    if let Some(before) = before {
-        command = command.before_help(before);
-    }
-    if let Some(after) = after {
-        command = command.after_help(after);
-    }
-    command.mut_subcommands(|command| reflowed(command, width))
 }
 
 #[derive(Debug, Subcommand)]
@@ -279,20 +233,6 @@ pub struct List {
     /// The experiment to describe; without it, all are listed
     #[arg(value_name = "EXPERIMENT")]
     pub experiment: Option<String>,
-}
-
-#[derive(Debug, ClapArgs)]
-pub struct Completions {
-    /// Shell to complete for
-    #[arg(value_name = "SHELL", value_enum)]
-    pub shell: Shell,
-}
-
-#[derive(Debug, ClapArgs)]
-pub struct Man {
-    /// Command to describe [default: the program]
-    #[arg(value_name = "COMMAND")]
-    pub command: Option<String>,
 }
 
 #[derive(Debug, ClapArgs)]

@@ -1,6 +1,5 @@
 //! Documents of runs: in the form that was asked for.
 
-use std::fmt::Display;
 use std::process::ExitCode;
 
 use bursar_experiments::document::{Document, Metrics, ParameterTable};
@@ -13,6 +12,7 @@ use crate::markup::Markup;
 use crate::options::{Format, TextFormat};
 use crate::points::points;
 use crate::{html, svg, table};
+pub use bursar_term::format::{csv_field, csv_line, json, json_line};
 
 /// The documents in the form that was asked for; a table as `terminal` has it, and whole if `is_verbose`.
 pub fn documents(
@@ -42,18 +42,6 @@ pub fn exit_code(documents: &[Document]) -> ExitCode {
     } else {
         ExitCode::from(EXPECTATION_FAILED)
     }
-}
-
-/// An indented JSON document.
-pub fn json(document: &impl Serialize) -> Result<String, Failure> {
-    let written = serde_json::to_string_pretty(document).map_err(Failure::unavailable)?;
-    Ok(written + "\n")
-}
-
-/// A JSON document on one line.
-pub fn json_line(document: &impl Serialize) -> Result<String, Failure> {
-    let written = serde_json::to_string(document).map_err(Failure::unavailable)?;
-    Ok(written + "\n")
 }
 
 /// One document, or a list if there are several.
@@ -171,34 +159,5 @@ fn numbers(metric: &Metric) -> Vec<(&'static str, f64)> {
             ("lo", figure.lo()),
             ("hi", figure.hi()),
         ],
-    }
-}
-
-/// Adds a line of these fields.
-pub fn csv_line(lines: &mut String, fields: &[&dyn Display]) {
-    let fields: Vec<_> = fields
-        .iter()
-        .map(|field| csv_field(&field.to_string()))
-        .collect();
-    lines.push_str(&fields.join(","));
-    lines.push('\n');
-}
-
-/// A field as RFC 4180 wants it.
-pub fn csv_field(text: &str) -> String {
-    if text.contains(['"', ',', '\n', '\r']) {
-        return format!("\"{}\"", text.replace('"', "\"\""));
-    }
-    text.to_owned()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::csv_field;
-
-    #[test]
-    fn fields_with_separators_are_quoted() {
-        assert_eq!(csv_field("plain"), "plain");
-        assert_eq!(csv_field("a \"b\", c"), "\"a \"\"b\"\", c\"");
     }
 }

@@ -9,27 +9,19 @@ mod calibrate;
 mod compare;
 mod doctor;
 mod explore;
-mod failure;
 mod findings;
 mod format;
 mod further_figures;
-mod grid;
 mod html;
-mod interruption;
 mod jobs;
 mod latency_ranges;
 mod list;
 mod live;
 mod machine;
-mod markup;
 mod observe;
-mod options;
-mod output;
 mod page;
 mod picture;
-mod place;
 mod points;
-mod progress;
 mod published_figures;
 mod report;
 mod result_file;
@@ -37,21 +29,22 @@ mod run;
 #[cfg(test)]
 mod samples;
 mod screen;
-mod shell;
 mod svg;
 mod system;
 mod table;
 mod timeline;
 mod units;
 mod view;
-mod width;
 
 use std::process::ExitCode;
 
-use args::Command;
+use args::{Args, Command};
+use bursar_term::{
+    failure, grid, help, interruption, markup, options, output, place, progress, shell, width,
+};
 
 fn main() -> ExitCode {
-    let args = args::parse();
+    let args = help::parse::<Args>();
     let ended = match &args.command {
         Command::Run(run) => run::run(run, &args.global),
         Command::Report(report) => report::report(report, &args.global),
@@ -59,8 +52,8 @@ fn main() -> ExitCode {
         Command::Explore(explore) => explore::explore(explore, &args.global),
         Command::Calibrate(calibrate) => calibrate::calibrate(calibrate, &args.global),
         Command::List(list) => list::list(list, &args.global),
-        Command::Completions(completions) => shell::completions(completions, &args.global),
-        Command::Man(man) => shell::man(man, &args.global),
+        Command::Completions(completions) => shell::completions::<Args>(completions, &args.global),
+        Command::Man(man) => shell::man::<Args>(man, &args.global),
         Command::Observe(observe) => observe::observe(observe, &args.global),
         Command::Stat(stat) => live::stat(stat, &args.global),
         Command::Top(top) => live::top(top, &args.global),

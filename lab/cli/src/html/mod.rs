@@ -5,10 +5,8 @@
 //! | summary, contents and runs | this one |
 //! | tables | `tables.rs` |
 //! | the page, which escapes everything but the pictures | `page.html` |
-//! | a page of text and tables | `text.html` |
-//! | style of both | `head.html` |
+//! | its style | `bursar_term::page::HEAD` |
 
-pub mod escape;
 mod tables;
 
 use std::fmt::Write;
@@ -18,8 +16,9 @@ use bursar_experiments::experiment_named;
 use bursar_experiments::machine_info::MachineKind;
 use bursar_experiments::settings::LOAD;
 use bursar_experiments::verdict::{Row as PublishedRow, Verdict};
+use bursar_term::page;
+use minijinja::Environment;
 use minijinja::value::Serde;
-use minijinja::{Environment, context};
 use serde::Serialize;
 
 pub use self::tables::capitalised;
@@ -174,21 +173,15 @@ pub fn page(documents: &[Document]) -> Result<String, Failure> {
     rendered(("page.html", include_str!("page.html")), Serde(&whole))
 }
 
-/// A page with this body, which is HTML.
-pub fn of_text(title: &str, body: &str) -> Result<String, Failure> {
-    let content = context! { title, body, dark => "" };
-    rendered(("text.html", include_str!("text.html")), content)
-}
-
 /// Fills a template, after its head was put in. Its name says that what it is filled with is escaped.
 fn rendered(
     (name, source): (&str, &str),
     content: impl Into<minijinja::Value>,
 ) -> Result<String, Failure> {
-    let source = source.replace("{{ head }}", include_str!("head.html").trim_end());
+    let source = source.replace("{{ head }}", page::HEAD.trim_end());
     Environment::new()
         .render_named_str(name, &source, content)
-        .map(|page| svg::legal(page) + "\n")
+        .map(|page| page::legal(page) + "\n")
         .map_err(|error| Failure::unavailable(format!("cannot write the page: {error:#}")))
 }
 

@@ -3,10 +3,11 @@
 use serde::Serialize;
 
 use crate::failure::Failure;
+use crate::format;
 use crate::markup::Markup;
 use crate::options::{Format, TextFormat};
 use crate::output::Output;
-use crate::{format, html};
+use bursar_term::page;
 
 /// A document as text for people, as lines of numbers, and the title of its page.
 pub struct People<D> {
@@ -29,7 +30,7 @@ pub fn write<D: Serialize>(
         Format::Text(TextFormat::Json) => format::json(document)?,
         Format::Text(TextFormat::Ndjson) => format::json_line(document)?,
         Format::Text(TextFormat::Csv) => (people.csv)(document),
-        Format::Html | Format::Svg => html::of_text(people.title, &text(Markup::Html))?,
+        Format::Html | Format::Svg => page::of_text(people.title, &text(Markup::Html)),
     };
     output.write(&text, |form| (people.text)(document, form))
 }

@@ -195,7 +195,7 @@ impl Canvas {
         whole.write(Event::End(BytesEnd::new("svg")));
         whole.write(Event::Text(BytesText::new("\n")));
         let written = whole.writer.into_inner();
-        legal(String::from_utf8(written).expect("only text is written"))
+        bursar_term::page::legal(String::from_utf8(written).expect("only text is written"))
     }
 }
 
@@ -219,17 +219,6 @@ pub fn text_width(text: &str, look: Type) -> f64 {
     text.chars().map(em).sum::<f64>() * look.size * boldness
 }
 
-/// Without the characters that no XML document may have, however they are written.
-pub fn legal(text: String) -> String {
-    let illegal = |c: char| {
-        (c < ' ' && !matches!(c, '\t' | '\n' | '\r')) || matches!(c, '\u{fffe}' | '\u{ffff}')
-    };
-    if text.contains(illegal) {
-        return text.replace(illegal, "\u{fffd}");
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -237,13 +226,5 @@ mod tests {
     #[test]
     fn lengths_are_short() {
         assert_eq!([0.04, -0.04, 1.25, 300.0].map(px), ["0", "0", "1.3", "300"]);
-    }
-
-    #[test]
-    fn what_xml_cannot_have_is_replaced() {
-        assert_eq!(
-            legal("a\u{0}b\u{1b}[31m\tc".to_owned()),
-            "a\u{fffd}b\u{fffd}[31m\tc"
-        );
     }
 }

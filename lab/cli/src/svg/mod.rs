@@ -34,7 +34,6 @@ use bursar_experiments::document::Document;
 use bursar_experiments::machine_info::MachineKind;
 
 pub use self::axis::time_unit;
-pub use self::canvas::legal;
 use self::canvas::{Anchor, Canvas};
 pub use self::cast::{Part, parts};
 use self::figure::Drawing;

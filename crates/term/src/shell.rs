@@ -1,29 +1,49 @@
-//! `bursar completions` and `bursar man`: what a shell and `man` need to know of the command line.
+//! The commands `completions` and `man` of a tool: what a shell and `man` need to know of the command line.
 
 use std::process::ExitCode;
 
-use clap::{Command, CommandFactory};
+use clap::{Args, Command, CommandFactory};
+use clap_complete::Shell;
 use clap_mangen::Man as Page;
 
-use crate::args::{Args, Completions, Man};
 use crate::failure::Failure;
 use crate::options::Global;
 use crate::output::Output;
 
+/// Arguments of `completions`.
+#[derive(Debug, Args)]
+pub struct Completions {
+    /// Shell to complete for
+    #[arg(value_name = "SHELL", value_enum)]
+    pub shell: Shell,
+}
+
+/// Arguments of `man`.
+#[derive(Debug, Args)]
+pub struct Man {
+    /// Command to describe [default: the program]
+    #[arg(value_name = "COMMAND")]
+    pub command: Option<String>,
+}
+
 /// Writes the completions of a shell.
-pub fn completions(completions: &Completions, global: &Global) -> Result<ExitCode, Failure> {
+pub fn completions<A: CommandFactory>(
+    completions: &Completions,
+    global: &Global,
+) -> Result<ExitCode, Failure> {
     global.refuse_format("completions")?;
     let output = Output::open(global)?;
     let mut text = Vec::new();
-    let mut command = Args::command();
-    clap_complete::generate(completions.shell, &mut command, "bursar", &mut text);
+    let mut command = A::command();
+    let name = command.get_name().to_owned();
+    clap_complete::generate(completions.shell, &mut command, name, &mut text);
     write(output, text)
 }
 
 /// Writes a man page.
-pub fn man(man: &Man, global: &Global) -> Result<ExitCode, Failure> {
+pub fn man<A: CommandFactory>(man: &Man, global: &Global) -> Result<ExitCode, Failure> {
     global.refuse_format("man")?;
-    let mut program = Args::command();
+    let mut program = A::command();
     program.build();
     let command = match &man.command {
         None => program,

@@ -21,6 +21,7 @@ pub struct Failure {
 }
 
 impl Failure {
+    /// The command line asks for something that does not exist or makes no sense.
     pub fn usage(message: impl fmt::Display) -> Self {
         Self {
             code: USAGE,
@@ -28,6 +29,7 @@ impl Failure {
         }
     }
 
+    /// This machine or system does not provide what is needed.
     pub fn unavailable(message: impl fmt::Display) -> Self {
         Self {
             code: UNAVAILABLE,

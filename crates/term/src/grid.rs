@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::html::escape::escaped;
+use crate::escape::escaped;
 use crate::width::{columns, wrapped};
 
 /// Between two columns.

@@ -1,7 +1,5 @@
 //! Text as a part of a page.
 
-use minijinja::HtmlEscape;
-
 /// A sentence in which only `code` is markup.
 pub fn sentence(text: &str) -> String {
     let text = escaped(text);
@@ -18,7 +16,18 @@ pub fn sentence(text: &str) -> String {
 
 /// A text in which no letter is markup.
 pub fn escaped(text: &str) -> String {
-    HtmlEscape(text).to_string()
+    let mut escaped = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            '\'' => escaped.push_str("&#x27;"),
+            other => escaped.push(other),
+        }
+    }
+    escaped
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Documents for people: in a terminal or on a web page.
 
+use crate::escape::{escaped, sentence};
 use crate::grid::Grid;
-use crate::html::escape::{escaped, sentence};
 use crate::width::wrapped;
 
 /// Markup of a document for people.
@@ -9,9 +9,12 @@ use crate::width::wrapped;
 pub enum Markup {
     /// In a terminal, or in a file of text. Lines are as long as they are if it has no width.
     Terminal {
+        /// Whether headings and alarms have colours.
         color: bool,
+        /// The columns of a line.
         width: Option<usize>,
     },
+    /// A page of Markdown.
     Markdown,
     /// The body of a page.
     Html,

@@ -32,28 +32,40 @@ pub struct Global {
     pub verbose: bool,
 }
 
+/// When a document has colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Color {
+    /// In a terminal, unless `NO_COLOR` is set.
     Auto,
+    /// Everywhere.
     Always,
+    /// Nowhere.
     Never,
 }
 
 /// A form of any document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TextFormat {
+    /// For people.
     Table,
+    /// One document.
     Json,
+    /// One line a variant.
     Ndjson,
+    /// One line a number.
     Csv,
+    /// The table, for a web page.
     Markdown,
 }
 
 /// A form of a document of runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
+    /// A form that any document has.
     Text(TextFormat),
+    /// Pictures.
     Svg,
+    /// A page.
     Html,
 }
 
@@ -105,13 +117,11 @@ impl ValueEnum for Format {
 }
 
 impl Format {
-    /// Says which commands have this form.
     fn refused(self) -> Failure {
-        let commands = match self {
-            Format::Html => "`bursar run`, `bursar report` and `bursar observe` have",
-            _ => "`bursar run` and `bursar report` have",
-        };
-        Failure::usage(format!("only {commands} the form {}", self.name()))
+        Failure::usage(format!(
+            "this command does not have the form {}",
+            self.name()
+        ))
     }
 }
 
@@ -147,11 +157,11 @@ impl Global {
         match (self.format, named) {
             (None, None | Some(Format::Text(TextFormat::Table))) => Ok(()),
             (None, Some(other)) => Err(Failure::usage(format!(
-                "`bursar {command}` does not write {}: its output has one form; give FILE another ending",
+                "`{command}` does not write {}: its output has one form; give FILE another ending",
                 other.name()
             ))),
             (Some(_), _) => Err(Failure::usage(format!(
-                "`bursar {command}` has no -f: its output has one form"
+                "`{command}` has no -f: its output has one form"
             ))),
         }
     }
