@@ -5,7 +5,7 @@
 //!
 //! | file | concept |
 //! |---|---|
-//! | `stall.rs`, `level.rs`, `throttle.rs` | pure functions: stall time (the kernel's PSI), levels of pressure, the time to sleep above `high` |
+//! | `stall.rs`, `level.rs` | pure functions: stall time (the kernel's PSI), levels of pressure |
 //! | `tree_report.rs` | the tree around a limit, as data and as text |
 //! | `error.rs` | errors of charging |
 //! | `policies.rs` | policies of a memory about limits |
@@ -26,7 +26,7 @@
 //! | `stalling.rs` | tasks that stall or work |
 //! | `protection.rs` | effective `min` and `low` |
 //! | `reclaim.rs` | asking users for memory |
-//! | `high.rs` | usage above `high`: reclaim, and paying |
+//! | `high.rs` | usage above `high`: reclaim, then sleep or debt; the formula of the kernel |
 //! | `refusal.rs` | the error, with a report that refusals share for 100 ms |
 //! | `uncharge.rs` | returns past the fast path |
 //! | `charge.rs` | charges past the fast path: the loop |
@@ -60,7 +60,6 @@ pub(crate) mod set_limits;
 mod stall;
 pub(crate) mod stalling;
 mod tell;
-mod throttle;
 mod trace;
 mod trace_rate;
 mod tree_report;
