@@ -18,7 +18,7 @@ use crate::pages::page::Page;
 use crate::react::charge as charging;
 pub use crate::react::{NowaitError, RemoveError};
 use crate::react::{
-    TreeReport, close, peak, read, reclaim, refusal, set_limits, stalling, uncharge,
+    TreeReport, close, peak, pressure, read, reclaim, refusal, set_limits, uncharge,
 };
 use crate::registration::Registration;
 use crate::tree::{NotFresh, Reading, printable};
@@ -393,8 +393,8 @@ impl<M: Machine> Engine<'_, M> {
     /// Declares that one more task works for the group, until the registration is dropped. With such declarations
     /// [`crate::Stall::full`] reports the time in which no task could work. Declare all tasks of a group or none.
     pub fn work(self) -> Registration {
-        stalling::work_begins(self.group.core(), self.group.index());
-        Registration::new("work", self.group, stalling::work_ends)
+        pressure::work_begins(self.group.core(), self.group.index());
+        Registration::new("work", self.group, pressure::work_ends)
     }
 
     /// Excludes the group from [`Group::choose_victim`] for good. For a group whose memory no caller can free, such as the

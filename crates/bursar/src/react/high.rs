@@ -22,7 +22,7 @@ use super::core::Core;
 use super::policies::HighPolicy;
 use super::reclaim::{self, RECLAIM_TRIES};
 use super::reclaimers::Reason;
-use super::{fork, stalling, tell, trace};
+use super::{fork, pressure, tell, trace};
 use crate::bytes::Bytes;
 use crate::limit::{Event, Limit};
 
@@ -164,7 +164,7 @@ fn throttle<M: Machine>(core: &Core<M>, index: u32, bytes: u64) {
         return;
     }
     let machine = &core.tree().machine;
-    let _stalled = stalling::stall(core, index);
+    let _stalled = pressure::stall(core, index);
     let begun_ns = machine.now_ns();
     let end_ns = begun_ns + delay.as_nanos() as u64;
     let mut now_ns = begun_ns;

@@ -20,11 +20,10 @@
 //! | `over_return.rs` | the first return of a group that was too large |
 //! | `listen.rs` | the listeners of a group |
 //! | `wait.rs` | queues of charges that wait for a limit, in turn |
-//! | `pressure.rs` | levels of pressure now, and telling watchers of them |
+//! | `pressure.rs` | tasks that stall or work; levels of pressure now, and telling watchers of them |
 //! | `report.rs`, `peak.rs` | the tree around a group; its report at the highest peak |
 //! | `tell.rs` | telling all listeners of a change |
-//! | `stalling.rs` | tasks that stall or work |
-//! | `protection.rs` | effective `min` and `low` |
+//! //! | `protection.rs` | effective `min` and `low` |
 //! | `reclaim.rs` | asking users for memory |
 //! | `high.rs` | usage above `high`: reclaim, then sleep or debt; the formula of the kernel |
 //! | `refusal.rs` | the error, with a report that refusals share for 100 ms |
@@ -58,7 +57,6 @@ mod registered;
 mod report;
 pub(crate) mod set_limits;
 mod stall;
-pub(crate) mod stalling;
 mod tell;
 mod trace;
 mod trace_rate;

@@ -1,5 +1,5 @@
 //! Pressure: how close a group is to its limits, and whether its tasks stall; telling watchers of it. Tasks that wait until a
-//! removed group is empty are told in the same way.
+//! removed group is empty are told in the same way. Tasks that stall or work are noted here.
 //!
 //! A level follows from the usage against the group's own limits, and from the share of time that tasks stalled in reclaim or
 //! throttling. It is computed on request. For watchers it is computed after each slow operation that passes the group, and by
@@ -16,7 +16,7 @@ use bursar_machine::{AtomicWord, Lock, Machine, MemoryOrder};
 
 use super::core::Core;
 use super::level::{Level, Pressure};
-use super::stall::Stall;
+use super::stall::{Stall, StallClock};
 use super::watch::{Awaited, PressureFn, Subscriber, Waiting, Watch};
 use super::{listen, user};
 
@@ -237,5 +237,49 @@ pub(crate) fn tell<M: Machine>(core: &Core<M>, index: u32) -> Level {
 fn wake_all<M: Machine>(core: &Core<M>, index: u32, wakers: Vec<Waker>) {
     for waker in wakers {
         user::call(core, index, || waker.wake());
+    }
+}
+
+/// A task that waits for memory, until dropped. The caller's hold on the group outlives it.
+pub(super) struct Stalled<'a, M: Machine> {
+    core: &'a Core<M>,
+    index: u32,
+    forks: u64,
+}
+
+impl<M: Machine> Drop for Stalled<'_, M> {
+    fn drop(&mut self) {
+        // A forked child has forgotten it.
+        if self.forks == self.core.tree().machine.forks() {
+            clock(self.core, self.index, StallClock::stall_ends);
+        }
+    }
+}
+
+/// Begins a stall of the calling task.
+pub(super) fn stall<M: Machine>(core: &Core<M>, index: u32) -> Stalled<'_, M> {
+    clock(core, index, StallClock::stall_begins);
+    Stalled {
+        core,
+        index,
+        forks: core.tree().machine.forks(),
+    }
+}
+
+/// Begins the work of a task for the group. The caller refers to the group.
+pub(crate) fn work_begins<M: Machine>(core: &Core<M>, index: u32) {
+    clock(core, index, StallClock::work_begins);
+}
+
+pub(crate) fn work_ends<M: Machine>(core: &Core<M>, index: u32) {
+    clock(core, index, StallClock::work_ends);
+}
+
+fn clock<M: Machine>(core: &Core<M>, index: u32, happens: fn(&mut StallClock, u64)) {
+    for at in core.tree().chain(index) {
+        let mut stall = listen::registered(core, at).stall.lock();
+        // Under the lock, so that the clock gets its events in order.
+        let now_ns = core.tree().machine.now_ns();
+        happens(stall.get_or_insert_with(|| StallClock::new(now_ns)), now_ns);
     }
 }

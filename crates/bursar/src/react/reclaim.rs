@@ -26,7 +26,7 @@ use super::listen;
 use super::protection;
 use super::reclaimers::{Reason, ReclaimFn, ReclaimRequest};
 use super::registered::Registered;
-use super::{stalling, trace};
+use super::{pressure, trace};
 use crate::limit::Event;
 
 /// How often a charge asks for reclaim before it is refused.
@@ -263,7 +263,7 @@ pub(super) fn stalled<M: Machine>(
     if !has_any(core, scope) {
         return Round::default();
     }
-    let _stalled = stalling::stall(core, stalled);
+    let _stalled = pressure::stall(core, stalled);
     reclaim(core, scope, target, reason)
 }
 
