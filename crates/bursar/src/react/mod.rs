@@ -5,7 +5,7 @@
 //!
 //! | file | concept |
 //! |---|---|
-//! | `stall.rs`, `level.rs` | pure functions: stall time (the kernel's PSI), levels of pressure |
+//! | `stall.rs`, `pressure_policy.rs` | pure functions: stall time (the kernel's PSI), thresholds that make levels of pressure |
 //! | `tree_report.rs` | the tree around a limit, as data and as text |
 //! | `error.rs` | errors of charging |
 //! | `policies.rs` | policies of a memory about limits |
@@ -40,13 +40,13 @@ pub(crate) mod fork;
 pub(crate) mod high;
 pub(crate) mod leave;
 mod leftover;
-mod level;
 pub(crate) mod lifetime;
 mod listen;
 mod over_return;
 pub(crate) mod peak;
 mod policies;
 pub(crate) mod pressure;
+mod pressure_policy;
 pub(crate) mod protection;
 mod queue;
 pub(crate) mod read;
@@ -73,9 +73,9 @@ pub(crate) use core::Core;
 pub use error::{ChargeError, LimitReached, NowaitError, RemoveError};
 pub use high::Debt;
 pub use leftover::Leftover;
-pub use level::{Level, Pressure, PressurePolicy};
 pub(crate) use policies::Policies;
 pub use policies::{HighPolicy, Recursive};
+pub use pressure_policy::{Level, Pressure, PressurePolicy};
 pub use reclaimers::{Reason, ReclaimRequest};
 pub use stall::{Stall, StallShare};
 pub use tree_report::{GroupState, TreeReport};

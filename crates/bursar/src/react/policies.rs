@@ -1,6 +1,6 @@
 //! Policies of a memory about limits.
 
-use super::level::PressurePolicy;
+use super::pressure_policy::PressurePolicy;
 
 /// A memory's policies about limits.
 #[derive(Clone, Copy, Debug, Default)]

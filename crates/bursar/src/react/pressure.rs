@@ -15,7 +15,7 @@ use std::task::Waker;
 use bursar_machine::{AtomicWord, Lock, Machine, MemoryOrder};
 
 use super::core::Core;
-use super::level::{Level, Pressure};
+use super::pressure_policy::{Level, Pressure};
 use super::stall::{Stall, StallClock};
 use super::watch::{Awaited, PressureFn, Subscriber, Waiting, Watch};
 use super::{listen, user};

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::level::Level;
+use super::pressure_policy::Level;
 use crate::bytes::Bytes;
 use crate::limit::Limits;
 use crate::outline::{self, Row};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::task::Waker;
 
-use super::level::{Level, Pressure};
+use super::pressure_policy::{Level, Pressure};
 
 /// The functions that users register.
 pub(crate) type PressureFn = dyn Fn(Pressure) + Send + Sync;
