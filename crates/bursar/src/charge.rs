@@ -9,7 +9,7 @@ use bursar_machine::{Host, Machine, Outcome, Slot};
 use crate::group::Group;
 use crate::limit::CHARGE_MAX;
 use crate::react::charge as charging;
-use crate::react::{ChargeError, Core, Site, leave, lifetime, uncharge};
+use crate::react::{ChargeError, Core, Site, leftover, lifetime, uncharge};
 use crate::tree::ROOT;
 
 /// Bytes charged to a group, and returned on drop, by any thread.
@@ -112,7 +112,7 @@ impl<M: Machine> Charge<M> {
     /// Follows the charge, if it is one of the sample. Not async-signal-safe.
     #[inline(always)]
     pub(crate) fn sampled(mut self) -> Self {
-        self.site = leave::sampled(&self.core, self.index, self.bytes);
+        self.site = leftover::sampled(&self.core, self.index, self.bytes);
         self
     }
 
@@ -198,7 +198,7 @@ impl<M: Machine> Charge<M> {
         self.bytes -= bytes;
         self.site.set_bytes(self.bytes);
         Ok(Self {
-            site: leave::part(&self.core, &self.site, bytes),
+            site: leftover::part(&self.core, &self.site, bytes),
             core: self.core.clone(),
             slot: self.slot.clone(),
             index: self.index,

@@ -15,7 +15,7 @@ use bursar_machine::{Host, Machine};
 
 use crate::bytes::Bytes;
 use crate::group::Group;
-use crate::react::{Core, Leftover, LimitReached, fork, leave, lifetime, refusal, upkeep};
+use crate::react::{Core, Leftover, LimitReached, fork, leftover, lifetime, refusal, upkeep};
 use crate::snapshot::Snapshot;
 use crate::tree::{self, FlushCounts, FlushPolicy, Freshness, Keep, NotFresh, ROOT, Statistic};
 pub use builder::{Builder, MemoryError};
@@ -282,7 +282,7 @@ impl<M: Machine> Memory<M> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn leftovers(&self) -> Vec<Leftover> {
-        leave::kept(&self.core)
+        leftover::kept(&self.core)
     }
 
     /// Reads the whole tree at once; see [`Group::snapshot`].

@@ -35,7 +35,7 @@ const OWN_FUNCTIONS: [&str; 7] = [
 ];
 const OWN_FILES: [&str; 5] = [
     "src/react/call_site.rs:",
-    "src/react/leave.rs:",
+    "src/react/leftover.rs:",
     "src/charge.rs:",
     "src/charging.rs:",
     "src/futures.rs:",

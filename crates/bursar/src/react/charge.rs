@@ -6,9 +6,9 @@ use std::task::{Poll, Waker};
 use bursar_machine::{AtomicWord, Machine, MemoryOrder, Outcome};
 
 use super::core::Core;
+use super::core::HighPolicy;
 use super::error::{ChargeError, NowaitError};
 use super::lifetime::Referred;
-use super::policies::HighPolicy;
 use super::reclaim::{RECLAIM_TRIES, Round};
 use super::refusal::{self, Refused};
 use super::wait::{self, Ticket};

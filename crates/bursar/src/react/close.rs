@@ -9,7 +9,7 @@ use bursar_machine::Machine;
 use super::core::Core;
 use super::error::RemoveError;
 use super::lifetime::{self, Referred};
-use super::{fork, leave, tell, wait};
+use super::{fork, leftover, tell, wait};
 use crate::tree::ROOT;
 
 /// Removes a group: its name is free, it takes no charge and no child, and its numbers count as its parent's own.
@@ -29,7 +29,7 @@ pub(crate) fn remove<M: Machine>(core: &Core<M>, index: u32) -> Result<(), Remov
     };
     wait::wake_removed(core, index);
     tell::changed(core, index);
-    leave::tell(core, &left);
+    leftover::tell(core, &left);
     Ok(())
 }
 
@@ -60,7 +60,7 @@ pub(crate) fn close<M: Machine>(core: &Core<M>, index: u32) -> Result<(), Remove
     wait::wake_removed(core, parent);
     // Also tasks that wait for the end of one of these groups.
     tell::all(core);
-    leave::tell(core, &left);
+    leftover::tell(core, &left);
     Ok(())
 }
 

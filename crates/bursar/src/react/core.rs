@@ -1,21 +1,83 @@
-//! State of one memory: groups with their counters, registrations of users, and pages.
+//! State of one memory: its policies, groups with their counters, registrations of users, and pages.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicU64;
 
-use bursar_machine::{Lock, Machine};
+use bursar_machine::{AtomicWord, Lock, Machine};
 
 use super::call_site::CallSites;
 use super::error::LimitReached;
-use super::leftover::Notes;
-use super::policies::Policies;
+use super::pressure_policy::PressurePolicy;
 use super::registered::Registered;
-use super::trace_rate::TraceRate;
 use crate::arena::Arena;
-use crate::limit::Counters;
+use crate::limit::{Counters, Event};
 use crate::tree::{ROOT, Tree};
 use crate::zones::{PageOptions, Pool};
+
+/// A memory's policies about limits.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Policies {
+    pub(crate) high: HighPolicy,
+    pub(crate) recursive: Recursive,
+    pub(crate) pressure: PressurePolicy,
+    /// Whether the end of a group with bytes charged panics.
+    pub(crate) panics_on_leftovers: bool,
+    /// One in so many charges is followed to its call site; 0 for none.
+    pub(crate) sampled_one_in: u32,
+}
+
+/// How a charge pays for usage above a `high`. By default it leaves a debt, so a `high` throttles only callers that take that
+/// debt ([`crate::Group::take_debt`]) and wait.
+///
+/// First stock is taken back and reclaimers are asked. Then a charge pays for the bytes that stay above the `high` of its
+/// group, or of a group above. [`crate::Group::charge_async`] owes under either policy. So does
+/// [`Engine::try_charge_nowait`](crate::engine::Engine::try_charge_nowait), which asks no reclaimers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum HighPolicy {
+    /// No charge sleeps. The bytes charged become a debt of the group that was charged. A caller that can wait takes it with
+    /// [`crate::Group::take_debt`]. If no caller does, nothing is slowed down. This is the default.
+    #[default]
+    Owe,
+    /// The charge sleeps before it returns, for the time that the kernel's formula gives: 64 s times the square of `(usage -
+    /// high) / high` for each 256 KiB charged, at most 2 s. It looks every 100 ms whether the usage is still above `high`, so
+    /// it wakes when `high` is raised.
+    ///
+    /// The sleep blocks the thread, also in [`crate::Group::try_charge`]. Do not use this policy where threads serve other
+    /// tasks meanwhile, as on an async runtime.
+    Throttle,
+}
+
+/// Policy for the protection of a group that its children do not claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[doc(alias = "memory_recursiveprot")]
+pub enum Recursive {
+    /// It is shared among the children, in proportion to the memory that they use beyond their claims: the mount option
+    /// `memory_recursiveprot` of cgroup2, which systemd sets.
+    #[default]
+    Yes,
+    /// It protects nothing below the group: cgroup2 without that option.
+    No,
+}
+
+/// A group that has ended with bytes charged, to itself or to groups below that have ended as well.
+pub(super) struct Ended {
+    pub(super) path: String,
+    pub(super) ended_ns: u64,
+}
+
+/// Kinds of events for `tracing`; see `trace.rs`.
+#[cfg(feature = "tracing")]
+pub(super) const EVENT_KINDS: usize = 6;
+
+/// When a kind of event may come again, and how many were left out since it came last.
+#[cfg(feature = "tracing")]
+pub(super) struct EventRate<M: Machine> {
+    pub(super) next_ns: M::Word,
+    pub(super) left_out: M::Word,
+}
 
 /// State of one memory.
 // In this order: a page's fast path calls functions of the zones, which are first in the pool. An offset of 0 takes no
@@ -31,9 +93,11 @@ pub(crate) struct Core<M: Machine> {
     pub(super) listening: M::Mutex<BTreeMap<u32, u32>>,
     /// Tasks that run reclaimers.
     pub(super) reclaiming: M::Mutex<Vec<u64>>,
-    pub(super) trace_rate: TraceRate<M>,
+    #[cfg(feature = "tracing")]
+    pub(super) event_rates: [EventRate<M>; EVENT_KINDS],
     pub(super) call_sites: CallSites<M>,
-    pub(super) leftovers: M::Mutex<Notes>,
+    /// By record.
+    pub(super) leftovers: M::Mutex<BTreeMap<u32, Ended>>,
     /// The refusals that renewed a report, the oldest first.
     pub(super) refusals: M::Mutex<VecDeque<LimitReached>>,
     /// The next ticket of a charge that waits.
@@ -66,13 +130,17 @@ impl<M: Machine> Core<M> {
             registered,
             listening: M::Mutex::new(BTreeMap::new()),
             reclaiming: M::Mutex::new(Vec::new()),
-            trace_rate: TraceRate::new(),
+            #[cfg(feature = "tracing")]
+            event_rates: std::array::from_fn(|_| EventRate {
+                next_ns: AtomicWord::new(0),
+                left_out: AtomicWord::new(0),
+            }),
             call_sites: CallSites::new(policies.sampled_one_in),
-            leftovers: M::Mutex::new(Notes::new()),
+            leftovers: M::Mutex::new(BTreeMap::new()),
             refusals: M::Mutex::new(VecDeque::new()),
-            tickets: bursar_machine::AtomicWord::new(0),
-            moves: bursar_machine::AtomicWord::new(0),
-            trim_due_ns: bursar_machine::AtomicWord::new(0),
+            tickets: AtomicWord::new(0),
+            moves: AtomicWord::new(0),
+            trim_due_ns: AtomicWord::new(0),
             listed: M::Mutex::new(VecDeque::new()),
             removed_groups: AtomicU64::new(0),
             forks: AtomicU64::new(counters.tree.machine.forks()),
@@ -105,5 +173,19 @@ impl<M: Machine> Core<M> {
     pub(super) fn registered_or_new(&self, index: u32) -> &Registered<M> {
         let made = || Box::new(Registered::new());
         self.registered.get(index).get_or_init(made)
+    }
+
+    /// Calls a user's callback or waker for a group. A panic is counted and ends here. This may run in the drop of a charge,
+    /// which must not unwind, and other listeners must still be called. The panic hook has shown the message.
+    pub(super) fn call_user(&self, index: u32, call: impl FnOnce()) {
+        // Unwind safe: no lock of ours is held and nothing of ours is half changed.
+        let Err(thrown) = catch_unwind(AssertUnwindSafe(call)) else {
+            return;
+        };
+        self.counters.count(index, Event::Panicked, 1);
+        // Its drop runs the user's code, too. A payload that it throws is leaked.
+        if let Err(thrown) = catch_unwind(AssertUnwindSafe(|| drop(thrown))) {
+            std::mem::forget(thrown);
+        }
     }
 }

@@ -19,7 +19,7 @@ use std::time::Duration;
 use bursar_machine::{AtomicWord, Machine, MemoryOrder};
 
 use super::core::Core;
-use super::policies::HighPolicy;
+use super::core::HighPolicy;
 use super::reclaim::{self, RECLAIM_TRIES};
 use super::reclaimers::Reason;
 use super::{fork, pressure, tell, trace};

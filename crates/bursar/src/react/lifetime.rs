@@ -12,7 +12,7 @@ use bursar_machine::{AtomicWord, CHARGED, Lock, Machine, MemoryOrder, Shard, Slo
 use super::core::Core;
 use super::error::ChargeError;
 use super::leftover::Left;
-use super::{fork, leave};
+use super::{fork, leftover};
 use crate::limit::Limits;
 use crate::tree::{CreateError, ROOT, References};
 
@@ -84,7 +84,7 @@ pub(crate) fn removed_groups<M: Machine>(core: &Core<M>) -> usize {
 }
 
 /// Completes the end of a group that has lost its name. If nothing else kept the parent's name, the parent ends next. Returns the
-/// groups that still have bytes, for [`leave::tell`].
+/// groups that still have bytes, for [`leftover::tell`].
 pub(super) fn end<M: Machine>(core: &Core<M>, index: u32) -> Vec<Left> {
     let mut ending = index;
     let mut left_over = Vec::new();
@@ -95,7 +95,7 @@ pub(super) fn end<M: Machine>(core: &Core<M>, index: u32) -> Vec<Left> {
         // Its stock is back. The caller may not call listeners.
         core.counters.mark_untold(ending, None);
         core.tree().absorb(ending);
-        left_over.extend(leave::note(core, ending));
+        left_over.extend(leftover::note(core, ending));
         let node = core.tree().node(ending);
         // The record may be gone when it has ended.
         let parent = node.parent().expect("the root never ends");
@@ -140,7 +140,7 @@ pub(crate) fn forget<M: Machine>(core: &Core<M>, index: u32) {
             reap(core, REAPED_BY_END);
         }
     }
-    leave::tell(core, &left_over);
+    leftover::tell(core, &left_over);
 }
 
 /// Ends the records that nothing refers to and no byte is charged to, among at most `count` listed ones.
@@ -172,7 +172,7 @@ fn reap_one<M: Machine>(core: &Core<M>, index: u32) -> bool {
         if !is_uncharged(core, index) {
             return false;
         }
-        leave::forget(core, index);
+        leftover::forget(core, index);
     }
     // The second look: a charge that becomes empty takes its reference before it returns its bytes.
     if !was_unreferenced || !is_unreferenced() {

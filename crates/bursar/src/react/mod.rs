@@ -8,13 +8,12 @@
 //! | `stall.rs`, `pressure_policy.rs` | pure functions: stall time (the kernel's PSI), thresholds that make levels of pressure |
 //! | `tree_report.rs` | the tree around a limit, as data and as text |
 //! | `error.rs` | errors of charging |
-//! | `policies.rs` | policies of a memory about limits |
-//! | `call_site.rs`, `leftover.rs` | the code that made a charge; bytes that a group left behind: data |
+//! //! | `call_site.rs` | the code that made a charge |
 //! | `reclaimers.rs`, `watch.rs`, `queue.rs`, `registered.rs` | registrations of users with a group: plain data |
-//! | `trace_rate.rs`, `core.rs` | the rate of events for `tracing`; the state of one memory |
+//! | `core.rs` | the state of one memory, and its policies about limits |
 //! | `fork.rs` | operations that a fork waits for; the state in a forked child |
-//! | `user.rs`, `trace.rs` | calls of users' code; events for `tracing` |
-//! | `leave.rs` | noting, following and telling what groups leave behind |
+//! | `trace.rs` | events for `tracing` |
+//! | `leftover.rs` | bytes that ended groups leave behind: following charges, noting, telling |
 //! | `read.rs` | reading a group |
 //! | `lifetime.rs` | birth, references and end of groups |
 //! | `over_return.rs` | the first return of a group that was too large |
@@ -38,13 +37,11 @@ mod core;
 mod error;
 pub(crate) mod fork;
 pub(crate) mod high;
-pub(crate) mod leave;
-mod leftover;
+pub(crate) mod leftover;
 pub(crate) mod lifetime;
 mod listen;
 mod over_return;
 pub(crate) mod peak;
-mod policies;
 pub(crate) mod pressure;
 mod pressure_policy;
 pub(crate) mod protection;
@@ -59,22 +56,19 @@ pub(crate) mod set_limits;
 mod stall;
 mod tell;
 mod trace;
-mod trace_rate;
 mod tree_report;
 pub(crate) mod uncharge;
 pub(crate) mod upkeep;
-mod user;
 pub(crate) mod wait;
 mod watch;
 
 pub use call_site::CallSite;
 pub(crate) use call_site::Site;
-pub(crate) use core::Core;
+pub(crate) use core::{Core, Policies};
+pub use core::{HighPolicy, Recursive};
 pub use error::{ChargeError, LimitReached, NowaitError, RemoveError};
 pub use high::Debt;
 pub use leftover::Leftover;
-pub(crate) use policies::Policies;
-pub use policies::{HighPolicy, Recursive};
 pub use pressure_policy::{Level, Pressure, PressurePolicy};
 pub use reclaimers::{Reason, ReclaimRequest};
 pub use stall::{Stall, StallShare};

@@ -7,7 +7,7 @@
 //! because it counts stock. So a level is off by no more than the stock.
 //!
 //! Callbacks run without locks, one at a time for a group. A level that came and went while they ran may be skipped, but the
-//! last one never is. A callback that panics is counted ([`user::call`]), and the others are told.
+//! last one never is. A callback that panics is counted ([`Core::call_user`]), and the others are told.
 
 use std::sync::Arc;
 use std::task::Waker;
@@ -15,10 +15,10 @@ use std::task::Waker;
 use bursar_machine::{AtomicWord, Lock, Machine, MemoryOrder};
 
 use super::core::Core;
+use super::listen;
 use super::pressure_policy::{Level, Pressure};
 use super::stall::{Stall, StallClock};
 use super::watch::{Awaited, PressureFn, Subscriber, Waiting, Watch};
-use super::{listen, user};
 
 /// Ends the telling after many rounds. There may be more to tell then.
 struct Telling<'a, M: Machine> {
@@ -226,7 +226,7 @@ pub(crate) fn tell<M: Machine>(core: &Core<M>, index: u32) -> Level {
         for (number, call) in calls {
             // One by one: each may end the registration of the next.
             if watch_of(core, index).lock().mark_told(number, level) {
-                user::call(core, index, || call(pressure));
+                core.call_user(index, || call(pressure));
             }
         }
     }
@@ -236,7 +236,7 @@ pub(crate) fn tell<M: Machine>(core: &Core<M>, index: u32) -> Level {
 
 fn wake_all<M: Machine>(core: &Core<M>, index: u32, wakers: Vec<Waker>) {
     for waker in wakers {
-        user::call(core, index, || waker.wake());
+        core.call_user(index, || waker.wake());
     }
 }
 

@@ -18,8 +18,8 @@
 use bursar_machine::Machine;
 
 use super::core::Core;
+use super::core::Recursive;
 use super::lifetime::{self, Referred};
-use super::policies::Recursive;
 use crate::limit::Limits;
 
 /// Values above a group on which its effective protection depends.

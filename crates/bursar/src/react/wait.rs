@@ -16,8 +16,8 @@ use std::task::Waker;
 use bursar_machine::{AtomicWord, Lock, Machine, MemoryOrder};
 
 use super::core::Core;
+use super::listen;
 use super::queue::{Queue, Waiter};
-use super::{listen, user};
 use crate::limit::Limit;
 
 /// A waiting charge.
@@ -151,7 +151,7 @@ fn leave_queue<M: Machine>(core: &Core<M>, at: u32, number: u64) {
     listen::unlisten(core, at);
     drop(removed);
     if let Some(next) = next {
-        user::call(core, at, || next.wake_by_ref());
+        core.call_user(at, || next.wake_by_ref());
     }
 }
 
@@ -164,7 +164,7 @@ pub(super) fn wake_first<M: Machine>(core: &Core<M>, at: u32) {
         first.map(|(_, waiter)| waiter.waker.clone())
     };
     if let Some(waker) = waker {
-        user::call(core, at, || waker.wake_by_ref());
+        core.call_user(at, || waker.wake_by_ref());
     }
 }
 
@@ -195,6 +195,6 @@ pub(super) fn wake_removed_at<M: Machine>(core: &Core<M>, at: u32) {
         removed.map(|waiter| waiter.waker.clone()).collect()
     };
     for waker in wakers {
-        user::call(core, at, || waker.wake_by_ref());
+        core.call_user(at, || waker.wake_by_ref());
     }
 }
