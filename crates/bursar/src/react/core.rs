@@ -9,8 +9,8 @@ use bursar_machine::{AtomicWord, Lock, Machine};
 
 use super::call_site::CallSites;
 use super::error::LimitReached;
+use super::hooks::Hooks;
 use super::pressure_policy::PressurePolicy;
-use super::registered::Registered;
 use crate::arena::Arena;
 use crate::limit::{Counters, Event};
 use crate::tree::{ROOT, Tree};
@@ -88,7 +88,7 @@ pub(crate) struct Core<M: Machine> {
     pub(crate) counters: Counters<M>,
     pub(crate) policies: Policies,
     /// State that users registered with a group, by record.
-    registered: Arena<OnceLock<Box<Registered<M>>>>,
+    hooks: Arena<OnceLock<Box<Hooks<M>>>>,
     /// Listeners by group.
     pub(super) listening: M::Mutex<BTreeMap<u32, u32>>,
     /// Tasks that run reclaimers.
@@ -121,13 +121,13 @@ pub(crate) struct Core<M: Machine> {
 
 impl<M: Machine> Core<M> {
     pub(crate) fn new(counters: Counters<M>, policies: Policies, pages: PageOptions) -> Self {
-        let registered = Arena::new();
-        assert!(registered.reserve(ROOT), "the first segment is small");
-        registered.put(ROOT, OnceLock::new());
+        let hooks = Arena::new();
+        assert!(hooks.reserve(ROOT), "the first segment is small");
+        hooks.put(ROOT, OnceLock::new());
         Self {
             pages: Pool::new(&counters.tree, pages),
             policies,
-            registered,
+            hooks,
             listening: M::Mutex::new(BTreeMap::new()),
             reclaiming: M::Mutex::new(Vec::new()),
             #[cfg(feature = "tracing")]
@@ -156,23 +156,23 @@ impl<M: Machine> Core<M> {
     }
 
     /// Makes room for what users register with a new record. `false` if there is no memory for it.
-    pub(super) fn put_registered(&self, index: u32) -> bool {
-        let has_room = self.registered.reserve(index);
+    pub(super) fn put_hooks(&self, index: u32) -> bool {
+        let has_room = self.hooks.reserve(index);
         if has_room {
-            self.registered.put(index, OnceLock::new());
+            self.hooks.put(index, OnceLock::new());
         }
         has_room
     }
 
     /// State that users registered with a group, if there is any.
-    pub(super) fn registered(&self, index: u32) -> Option<&Registered<M>> {
-        self.registered.get(index).get().map(|boxed| &**boxed)
+    pub(super) fn hooks(&self, index: u32) -> Option<&Hooks<M>> {
+        self.hooks.get(index).get().map(|boxed| &**boxed)
     }
 
     /// The same, made if need be, which may wait: only in an operation (see `listen.rs`).
-    pub(super) fn registered_or_new(&self, index: u32) -> &Registered<M> {
-        let made = || Box::new(Registered::new());
-        self.registered.get(index).get_or_init(made)
+    pub(super) fn hooks_or_new(&self, index: u32) -> &Hooks<M> {
+        let made = || Box::new(Hooks::new());
+        self.hooks.get(index).get_or_init(made)
     }
 
     /// Calls a user's callback or waker for a group. A panic is counted and ends here. This may run in the drop of a charge,

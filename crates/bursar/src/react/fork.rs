@@ -170,8 +170,8 @@ fn forget_tasks<M: Machine>(core: &Core<M>) {
     let me = core.tree().machine.task();
     core.reclaiming.lock().retain(|&task| task == me);
     for index in 0..core.tree().records() {
-        if let Some(registered) = core.registered(index) {
-            registered.forget_tasks(core.tree().machine.now_ns());
+        if let Some(hooks) = core.hooks(index) {
+            hooks.forget_tasks(core.tree().machine.now_ns());
             let settings = &core.counters.counter(index).settings;
             settings.waiting.store(0, MemoryOrder::Full);
         }

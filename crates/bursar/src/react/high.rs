@@ -20,8 +20,8 @@ use bursar_machine::{AtomicWord, Machine, MemoryOrder};
 
 use super::core::Core;
 use super::core::HighPolicy;
+use super::hooks::Reason;
 use super::reclaim::{self, RECLAIM_TRIES};
-use super::reclaimers::Reason;
 use super::{fork, pressure, tell, trace};
 use crate::bytes::Bytes;
 use crate::limit::{Event, Limit};

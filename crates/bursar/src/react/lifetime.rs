@@ -62,11 +62,11 @@ pub(crate) fn create<M: Machine>(
     core.tree().create(
         parent,
         name,
-        |index| core.counters.put(index) && core.put_registered(index),
+        |index| core.counters.put(index) && core.put_hooks(index),
         |index, ordinal| {
             core.counters.begin_life(parent, ordinal, index, limits);
-            if let Some(registered) = core.registered(index) {
-                registered.clear();
+            if let Some(hooks) = core.hooks(index) {
+                hooks.clear();
             }
         },
     )

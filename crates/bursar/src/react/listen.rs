@@ -4,19 +4,19 @@ use bursar_machine::{AtomicWord, Lock, Machine, MemoryOrder};
 
 use super::core::Core;
 use super::fork;
+use super::hooks::Hooks;
 use super::lifetime::{self, Referred};
-use super::registered::Registered;
 
 /// State that users registered with a group.
-pub(super) fn registered<M: Machine>(core: &Core<M>, index: u32) -> &Registered<M> {
-    if let Some(registered) = core.registered(index)
+pub(super) fn hooks<M: Machine>(core: &Core<M>, index: u32) -> &Hooks<M> {
+    if let Some(hooks) = core.hooks(index)
         && !fork::is_forked(core)
     {
-        return registered;
+        return hooks;
     }
     // A fork must not leave them half made, and its child must wait for no task that is gone.
     let _operation = fork::operation(core);
-    core.registered_or_new(index)
+    core.hooks_or_new(index)
 }
 
 /// Counts one more listener at a group.

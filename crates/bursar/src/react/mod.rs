@@ -6,10 +6,9 @@
 //! | file | concept |
 //! |---|---|
 //! | `stall.rs`, `pressure_policy.rs` | pure functions: stall time (the kernel's PSI), thresholds that make levels of pressure |
-//! | `tree_report.rs` | the tree around a limit, as data and as text |
-//! | `error.rs` | errors of charging |
+//! //! | `error.rs` | errors of charging, and the report of the tree that they show |
 //! //! | `call_site.rs` | the code that made a charge |
-//! | `reclaimers.rs`, `watch.rs`, `queue.rs`, `registered.rs` | registrations of users with a group: plain data |
+//! | `hooks.rs` | what users hook into a group: plain data |
 //! | `core.rs` | the state of one memory, and its policies about limits |
 //! | `fork.rs` | operations that a fork waits for; the state in a forked child |
 //! | `trace.rs` | events for `tracing` |
@@ -37,6 +36,7 @@ mod core;
 mod error;
 pub(crate) mod fork;
 pub(crate) mod high;
+mod hooks;
 pub(crate) mod leftover;
 pub(crate) mod lifetime;
 mod listen;
@@ -45,31 +45,25 @@ pub(crate) mod peak;
 pub(crate) mod pressure;
 mod pressure_policy;
 pub(crate) mod protection;
-mod queue;
 pub(crate) mod read;
 pub(crate) mod reclaim;
-mod reclaimers;
 pub(crate) mod refusal;
-mod registered;
 mod report;
 pub(crate) mod set_limits;
 mod stall;
 mod tell;
 mod trace;
-mod tree_report;
 pub(crate) mod uncharge;
 pub(crate) mod upkeep;
 pub(crate) mod wait;
-mod watch;
 
 pub use call_site::CallSite;
 pub(crate) use call_site::Site;
 pub(crate) use core::{Core, Policies};
 pub use core::{HighPolicy, Recursive};
-pub use error::{ChargeError, LimitReached, NowaitError, RemoveError};
+pub use error::{ChargeError, GroupState, LimitReached, NowaitError, RemoveError, TreeReport};
 pub use high::Debt;
+pub use hooks::{Reason, ReclaimRequest};
 pub use leftover::Leftover;
 pub use pressure_policy::{Level, Pressure, PressurePolicy};
-pub use reclaimers::{Reason, ReclaimRequest};
 pub use stall::{Stall, StallShare};
-pub use tree_report::{GroupState, TreeReport};

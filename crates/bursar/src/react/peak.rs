@@ -7,9 +7,9 @@ use std::sync::atomic::Ordering;
 use bursar_machine::{Lock, Machine};
 
 use super::core::Core;
-use super::registered::{Peak, Registered};
+use super::error::TreeReport;
+use super::hooks::Peak;
 use super::report::{self, LARGEST_MAX, RENEW_NS};
-use super::tree_report::TreeReport;
 use super::{fork, listen, pressure};
 
 /// Marks the end of making a report, also if that unwinds.
@@ -24,7 +24,7 @@ impl<M: Machine> Drop for Renewal<'_, M> {
 /// Begins to keep reports. The caller calls [`look`] afterwards.
 pub(crate) fn keep<M: Machine>(core: &Core<M>, index: u32) {
     // Relaxed: the caller's look sees the usage of a charge that misses this.
-    listen::registered(core, index)
+    listen::hooks(core, index)
         .peak_keepers
         .fetch_add(1, Ordering::Relaxed);
     pressure::watcher_comes(core, index);
@@ -34,22 +34,22 @@ pub(crate) fn keep<M: Machine>(core: &Core<M>, index: u32) {
 pub(crate) fn stop<M: Machine>(core: &Core<M>, index: u32) {
     pressure::watcher_goes(core, index);
     // Relaxed: a charge that misses this makes one report more.
-    listen::registered(core, index)
+    listen::hooks(core, index)
         .peak_keepers
         .fetch_sub(1, Ordering::Relaxed);
 }
 
 /// Makes a report if more bytes are reserved than in the last one, at most every 100 ms. The caller refers to the group.
 pub(crate) fn look<M: Machine>(core: &Core<M>, index: u32) {
-    let registered: &Registered<M> = listen::registered(core, index);
+    let hooks = listen::hooks(core, index);
     // Relaxed: see `keep` and `stop`.
-    if registered.peak_keepers.load(Ordering::Relaxed) == 0 {
+    if hooks.peak_keepers.load(Ordering::Relaxed) == 0 {
         return;
     }
     let reserved = core.counters.counter(index).reserved();
     let now_ns = core.tree().machine.now_ns();
     {
-        let mut peak = registered.peak.lock();
+        let mut peak = hooks.peak.lock();
         if !peak.is_due(reserved, now_ns) {
             return;
         }
@@ -57,16 +57,16 @@ pub(crate) fn look<M: Machine>(core: &Core<M>, index: u32) {
     }
     // What is kept is the library's own, and so no group's that an allocator charges.
     let _operation = fork::operation(core);
-    let renewal = Renewal::<M>(&registered.peak);
+    let renewal = Renewal::<M>(&hooks.peak);
     let children = report::largest_children(core, index, LARGEST_MAX);
     let made = Arc::new(report::around(core, index, children));
-    registered.peak.lock().put(made);
+    hooks.peak.lock().put(made);
     drop(renewal);
 }
 
 /// The report at the highest peak so far, if the group was asked to keep one.
 pub(crate) fn kept<M: Machine>(core: &Core<M>, index: u32) -> Option<Arc<TreeReport>> {
-    listen::registered(core, index).peak.lock().report.clone()
+    listen::hooks(core, index).peak.lock().report.clone()
 }
 
 impl Peak {

@@ -15,10 +15,10 @@ use std::task::Waker;
 use bursar_machine::{AtomicWord, Lock, Machine, MemoryOrder};
 
 use super::core::Core;
+use super::hooks::{Awaited, PressureFn, Subscriber, Waiting, Watch};
 use super::listen;
 use super::pressure_policy::{Level, Pressure};
 use super::stall::{Stall, StallClock};
-use super::watch::{Awaited, PressureFn, Subscriber, Waiting, Watch};
 
 /// Ends the telling after many rounds. There may be more to tell then.
 struct Telling<'a, M: Machine> {
@@ -38,13 +38,44 @@ impl<M: Machine> Drop for Telling<'_, M> {
 const ROUNDS: usize = 16;
 
 fn watch_of<M: Machine>(core: &Core<M>, index: u32) -> &M::Mutex<Watch> {
-    &listen::registered(core, index).watch
+    &listen::hooks(core, index).watch
+}
+
+impl Watch {
+    fn take_wakers(&mut self, level: Level, is_emptied: impl Fn() -> bool) -> Vec<Waker> {
+        let is_done = |awaited| match awaited {
+            Awaited::Not(from) => from != level,
+            Awaited::Emptied => is_emptied(),
+        };
+        let done: Vec<u64> = self
+            .waiting
+            .iter()
+            .filter_map(|(&number, one)| is_done(one.awaited).then_some(number))
+            .collect();
+        let taken = done.iter().filter_map(|number| self.waiting.remove(number));
+        taken.map(|one| one.waker).collect()
+    }
+
+    fn untold(&self, level: Level) -> Vec<(u64, Arc<PressureFn>)> {
+        let untold = self
+            .subscribers
+            .iter()
+            .filter(|one| one.told != Some(level));
+        untold.map(|one| (one.number, one.call.clone())).collect()
+    }
+
+    /// Notes that a subscriber is about to be told. Returns whether it still exists.
+    fn mark_told(&mut self, number: u64, level: Level) -> bool {
+        let mut subscribers = self.subscribers.iter_mut();
+        let found = subscribers.find(|one| one.number == number);
+        found.map(|one| one.told = Some(level)).is_some()
+    }
 }
 
 /// The stall times of a group.
 pub(crate) fn stall_times<M: Machine>(core: &Core<M>, index: u32) -> Stall {
     let now_ns = core.tree().machine.now_ns();
-    let Some(hooks) = core.registered(index) else {
+    let Some(hooks) = core.hooks(index) else {
         return Stall::default();
     };
     let mut stall = hooks.stall.lock();
@@ -69,7 +100,7 @@ fn since<M: Machine>(core: &Core<M>, index: u32, before: Level) -> Pressure {
 
 /// A group's pressure now.
 pub(crate) fn now<M: Machine>(core: &Core<M>, index: u32) -> Pressure {
-    let hooks = core.registered(index);
+    let hooks = core.hooks(index);
     let before = hooks.map_or(Level::None, |hooks| hooks.watch.lock().level);
     since(core, index, before)
 }
@@ -277,7 +308,7 @@ pub(crate) fn work_ends<M: Machine>(core: &Core<M>, index: u32) {
 
 fn clock<M: Machine>(core: &Core<M>, index: u32, happens: fn(&mut StallClock, u64)) {
     for at in core.tree().chain(index) {
-        let mut stall = listen::registered(core, at).stall.lock();
+        let mut stall = listen::hooks(core, at).stall.lock();
         // Under the lock, so that the clock gets its events in order.
         let now_ns = core.tree().machine.now_ns();
         happens(stall.get_or_insert_with(|| StallClock::new(now_ns)), now_ns);

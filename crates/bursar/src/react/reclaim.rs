@@ -21,11 +21,10 @@ use std::sync::Arc;
 use bursar_machine::{AtomicWord, Lock, Machine, MemoryOrder};
 
 use super::core::Core;
+use super::hooks::{Hooks, Reason, ReclaimFn, ReclaimRequest, Reclaimer, Reclaimers};
 use super::lifetime::{self, Referred};
 use super::listen;
 use super::protection;
-use super::reclaimers::{Reason, ReclaimFn, ReclaimRequest};
-use super::registered::Registered;
 use super::{pressure, trace};
 use crate::limit::Event;
 
@@ -71,10 +70,40 @@ impl<M: Machine> Drop for Reclaiming<'_, M> {
     }
 }
 
+impl Reclaimers {
+    /// Registers a reclaimer behind others of the same order. Returns its number.
+    fn add(&mut self, order: i32, call: Arc<ReclaimFn>) -> u64 {
+        let number = self.registered;
+        self.registered += 1;
+        let at = self.list.partition_point(|other| other.order <= order);
+        let reclaimer = Reclaimer {
+            number,
+            order,
+            call,
+        };
+        self.list.insert(at, reclaimer);
+        number
+    }
+
+    /// Ends a registration. The caller drops the value outside of locks, because that runs the user's code.
+    fn remove(&mut self, number: u64) -> Option<Arc<ReclaimFn>> {
+        let at = self.list.iter().position(|one| one.number == number);
+        at.map(|at| self.list.remove(at).call)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    fn calls(&self) -> Vec<Arc<ReclaimFn>> {
+        self.list.iter().map(|one| one.call.clone()).collect()
+    }
+}
+
 /// Registers a reclaimer, and returns its number for [`remove`]. The caller holds a reference of the
 /// group.
 pub(crate) fn add<M: Machine>(core: &Core<M>, index: u32, order: i32, call: Arc<ReclaimFn>) -> u64 {
-    let number = listen::registered(core, index)
+    let number = listen::hooks(core, index)
         .reclaimers
         .lock()
         .add(order, call);
@@ -89,10 +118,7 @@ pub(crate) fn add<M: Machine>(core: &Core<M>, index: u32, order: i32, call: Arc<
 
 /// Ends a registration. A call that is under way goes on.
 pub(crate) fn remove<M: Machine>(core: &Core<M>, index: u32, number: u64) {
-    let removed = listen::registered(core, index)
-        .reclaimers
-        .lock()
-        .remove(number);
+    let removed = listen::hooks(core, index).reclaimers.lock().remove(number);
     let chain = core.tree().chain(index);
     chain.for_each(|at| {
         let count = &core.counters.counter(at).settings.reclaimers;
@@ -171,10 +197,10 @@ fn ask<M: Machine>(
     request: &dyn Fn(u64) -> ReclaimRequest,
     round: &mut Round,
 ) {
-    let Some(registered) = core.registered(index) else {
+    let Some(hooks) = core.hooks(index) else {
         return;
     };
-    let calls = registered.reclaimers.lock().calls();
+    let calls = hooks.reclaimers.lock().calls();
     let mut left = target;
     for call in calls {
         if left == 0 {
@@ -205,7 +231,7 @@ fn candidates<M: Machine>(core: &Core<M>, scope: u32) -> Vec<Candidate<'_, M>> {
     let mut found = Vec::new();
     let wanted = |at| has_any(core, at);
     protection::walk(core, scope, wanted, |index, usage, protected| {
-        let own = core.registered(index);
+        let own = core.hooks(index);
         let has_own = own.is_some_and(|own| !own.reclaimers.lock().is_empty());
         if has_own {
             found.push(Candidate {
@@ -287,8 +313,8 @@ pub(super) fn may_make_room<M: Machine>(core: &Core<M>, limiting: u32, bytes: u6
     if !has_any(core, limiting) || is_reclaiming(core) {
         return false;
     }
-    let has_own = |own: &Registered<M>| !own.reclaimers.lock().is_empty();
-    core.registered(limiting).is_some_and(has_own) || {
+    let has_own = |own: &Hooks<M>| !own.reclaimers.lock().is_empty();
+    core.hooks(limiting).is_some_and(has_own) || {
         let found = candidates(core, limiting);
         let freeable = found
             .iter()

@@ -6,7 +6,7 @@ use std::collections::BinaryHeap;
 use bursar_machine::{AtomicWord, Machine, MemoryOrder};
 
 use super::core::Core;
-use super::tree_report::{GroupState, TreeReport};
+use super::error::{GroupState, TreeReport};
 use super::{fork, pressure};
 
 /// Number of groups below the one that a report is about.

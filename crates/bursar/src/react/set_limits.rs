@@ -3,7 +3,7 @@
 use bursar_machine::{AtomicWord, Machine, MemoryOrder};
 
 use super::core::Core;
-use super::reclaimers::Reason;
+use super::hooks::Reason;
 use super::{fork, reclaim, tell};
 use crate::limit::Limit;
 

@@ -16,8 +16,8 @@ use std::task::Waker;
 use bursar_machine::{AtomicWord, Lock, Machine, MemoryOrder};
 
 use super::core::Core;
+use super::hooks::{Queue, Waiter};
 use super::listen;
-use super::queue::{Queue, Waiter};
 use crate::limit::Limit;
 
 /// A waiting charge.
@@ -53,7 +53,7 @@ impl Ticket {
 }
 
 fn queue_of<M: Machine>(core: &Core<M>, index: u32) -> &M::Mutex<Queue> {
-    &listen::registered(core, index).queue
+    &listen::hooks(core, index).queue
 }
 
 /// Prepares a ticket for a try. A task that wakes it from now on wakes this waker.
@@ -79,7 +79,7 @@ pub(super) fn first_ahead<M: Machine>(core: &Core<M>, ticket: &Ticket) -> Option
             != 0
             && {
                 let queue = queue_of(core, at).lock();
-                queue.0.keys().next().is_some_and(|&first| first < number)
+                queue.keys().next().is_some_and(|&first| first < number)
             }
     };
     loop {
@@ -108,7 +108,7 @@ pub(super) fn enqueue<M: Machine>(core: &Core<M>, ticket: &mut Ticket, at: u32, 
     }
     let replaced = {
         let mut queue = queue_of(core, at).lock();
-        let replaced = queue.0.insert(number, waiter);
+        let replaced = queue.insert(number, waiter);
         if replaced.is_none() {
             // Full: pairs with `listening_at`. Either a return sees us, or we see what it returned.
             let waiting = &core.counters.counter(at).settings.waiting;
@@ -136,13 +136,13 @@ pub(crate) fn leave<M: Machine>(core: &Core<M>, ticket: &mut Ticket) {
 fn leave_queue<M: Machine>(core: &Core<M>, at: u32, number: u64) {
     let (removed, next) = {
         let mut queue = queue_of(core, at).lock();
-        let removed = queue.0.remove(&number);
+        let removed = queue.remove(&number);
         // Or a forked child has forgotten it.
         if removed.is_some() {
             let waiting = &core.counters.counter(at).settings.waiting;
             waiting.fetch_sub(1, MemoryOrder::Full);
         }
-        let first = queue.0.first_key_value();
+        let first = queue.first_key_value();
         // If it was the first, there is another first now.
         let next = first.filter(|(other, _)| **other > number);
         (removed, next.map(|(_, waiter)| waiter.waker.clone()))
@@ -159,7 +159,7 @@ fn leave_queue<M: Machine>(core: &Core<M>, at: u32, number: u64) {
 pub(super) fn wake_first<M: Machine>(core: &Core<M>, at: u32) {
     let waker = {
         let queue = queue_of(core, at).lock();
-        let first = queue.0.first_key_value();
+        let first = queue.first_key_value();
         let first = first.filter(|(_, waiter)| may_fit(core, at, waiter.bytes));
         first.map(|(_, waiter)| waiter.waker.clone())
     };
@@ -185,13 +185,13 @@ pub(super) fn wake_removed<M: Machine>(core: &Core<M>, index: u32) {
 
 /// Wakes all charges in a group's queue whose group was removed.
 pub(super) fn wake_removed_at<M: Machine>(core: &Core<M>, at: u32) {
-    let Some(hooks) = core.registered(at) else {
+    let Some(hooks) = core.hooks(at) else {
         return;
     };
     let wakers: Vec<Arc<Waker>> = {
         let queue = hooks.queue.lock();
         let is_removed = |waiter: &&Waiter| core.tree().node(waiter.index).is_removed();
-        let removed = queue.0.values().filter(is_removed);
+        let removed = queue.values().filter(is_removed);
         removed.map(|waiter| waiter.waker.clone()).collect()
     };
     for waker in wakers {
