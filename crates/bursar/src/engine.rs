@@ -18,7 +18,7 @@ use crate::pages::page::Page;
 use crate::react::charge as charging;
 pub use crate::react::{NowaitError, RemoveError};
 use crate::react::{
-    TreeReport, close, peak, pressure, read, reclaim, refusal, set_limits, uncharge,
+    TreeReport, close, pressure, read, reclaim, refusal, report, set_limits, uncharge,
 };
 use crate::registration::Registration;
 use crate::tree::{NotFresh, Reading, printable};
@@ -286,9 +286,9 @@ impl<M: Machine> Engine<'_, M> {
     /// So a peak that is over sooner may be missed; [`crate::diagnosis::GroupState::peak`] in the report tells how high it was by then. A
     /// charge from stock is no such operation, because its bytes were reserved before. [`crate::Memory::tick`] is one.
     pub fn keep_peak(self) -> Registration {
-        peak::keep(self.group.core(), self.group.index());
-        let registration = Registration::new("peak", self.group, peak::stop);
-        peak::look(self.group.core(), self.group.index());
+        report::keep_peak(self.group.core(), self.group.index());
+        let registration = Registration::new("peak", self.group, report::stop_keeping_peak);
+        report::look_at_peak(self.group.core(), self.group.index());
         registration
     }
 
@@ -306,7 +306,7 @@ impl<M: Machine> Engine<'_, M> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn peak_report(self) -> Option<Arc<TreeReport>> {
-        peak::kept(self.group.core(), self.group.index())
+        report::peak(self.group.core(), self.group.index())
     }
 
     /// Counts of events at this group's own limits, by its own charges and by those from below.

@@ -12,7 +12,7 @@ use super::lifetime::Referred;
 use super::reclaim::{RECLAIM_TRIES, Round};
 use super::refusal::{self, Refused};
 use super::wait::{self, Ticket};
-use super::{fork, high, lifetime, listen, over_return, reclaim, tell, trace};
+use super::{fork, high, lifetime, reclaim, tell, trace};
 use crate::limit::{CHARGE_MAX, Closed, Event, Refusal, Short};
 
 /// Next step of a charge that is neither made nor refused yet.
@@ -446,8 +446,8 @@ pub(crate) fn move_charge<M: Machine>(
     let common = Some(core.counters.common_ancestor(from, to));
     // Both halves are one operation: a forked child finds the bytes charged once.
     let uncharge = || {
-        let told = || listen::listening_at(core, from);
-        let take_stock = || over_return::take_stock(core, from);
+        let told = || lifetime::listening_at(core, from);
+        let take_stock = || tell::take_stock(core, from);
         core.counters
             .uncharge_whole(from, common, bytes, take_stock, told)
     };

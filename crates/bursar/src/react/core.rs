@@ -169,7 +169,7 @@ impl<M: Machine> Core<M> {
         self.hooks.get(index).get().map(|boxed| &**boxed)
     }
 
-    /// The same, made if need be, which may wait: only in an operation (see `listen.rs`).
+    /// The same, made if need be, which may wait: only in an operation (see `lifetime.rs`).
     pub(super) fn hooks_or_new(&self, index: u32) -> &Hooks<M> {
         let made = || Box::new(Hooks::new());
         self.hooks.get(index).get_or_init(made)

@@ -1,4 +1,4 @@
-//! The life of groups: birth, references, the end, the reuse of records.
+//! The life of groups: birth, references, listeners, the end, the reuse of records.
 //!
 //! A group ends when it is removed, or when nothing refers to it any more but children that have ended. Its record lives on
 //! while something refers to it or bytes are charged to it. A record is *listed* when its group has ended and its last
@@ -11,6 +11,7 @@ use bursar_machine::{AtomicWord, CHARGED, Lock, Machine, MemoryOrder, Shard, Slo
 
 use super::core::Core;
 use super::error::ChargeError;
+use super::hooks::Hooks;
 use super::leftover::Left;
 use super::{fork, leftover};
 use crate::limit::Limits;
@@ -48,6 +49,43 @@ pub(crate) fn pin<M: Machine>(core: &Core<M>, index: u32) -> Result<(), ChargeEr
     }
     core.counters.refer(index);
     Ok(())
+}
+
+/// State that users registered with a group.
+pub(super) fn hooks<M: Machine>(core: &Core<M>, index: u32) -> &Hooks<M> {
+    if let Some(hooks) = core.hooks(index)
+        && !fork::is_forked(core)
+    {
+        return hooks;
+    }
+    // A fork must not leave them half made, and its child must wait for no task that is gone.
+    let _operation = fork::operation(core);
+    core.hooks_or_new(index)
+}
+
+/// Counts one more listener at a group.
+pub(super) fn listen<M: Machine>(core: &Core<M>, index: u32) {
+    *core.listening.lock().entry(index).or_insert(0) += 1;
+    // Full: pairs with `listening_at`.
+    core.counters.listeners.fetch_add(1, MemoryOrder::Full);
+}
+
+pub(super) fn unlisten<M: Machine>(core: &Core<M>, index: u32) {
+    core.counters.listeners.fetch_sub(1, MemoryOrder::Full);
+    let mut listening = core.listening.lock();
+    if let Some(count) = listening.get_mut(&index) {
+        *count -= 1;
+        if *count == 0 {
+            listening.remove(&index);
+        }
+    }
+}
+
+/// A reference to a group whose usage has just changed, if it has listeners. For [`super::tell::changed`] after the last byte
+/// that kept the group's record may be gone. Call while the record exists.
+pub(super) fn listening_at<M: Machine>(core: &Core<M>, index: u32) -> Option<Referred<'_, M>> {
+    // Full: after the change. Either we see the listener, or it sees the change.
+    (core.counters.listeners.load(MemoryOrder::Full) != 0).then(|| referred(core, index))
 }
 
 /// Makes a child with limits.

@@ -14,13 +14,11 @@
 //! | `trace.rs` | events for `tracing` |
 //! | `leftover.rs` | bytes that ended groups leave behind: following charges, noting, telling |
 //! | `read.rs` | reading a group |
-//! | `lifetime.rs` | birth, references and end of groups |
-//! | `over_return.rs` | the first return of a group that was too large |
-//! | `listen.rs` | the listeners of a group |
+//! | `lifetime.rs` | birth, references, listeners and end of groups |
 //! | `wait.rs` | queues of charges that wait for a limit, in turn |
 //! | `pressure.rs` | tasks that stall or work; levels of pressure now, and telling watchers of them |
-//! | `report.rs`, `peak.rs` | the tree around a group; its report at the highest peak |
-//! | `tell.rs` | telling all listeners of a change |
+//! | `report.rs` | the tree around a group; its report at the highest peak |
+//! | `tell.rs` | the end of an operation that changed usage: telling all listeners |
 //! //! | `protection.rs` | effective `min` and `low` |
 //! | `reclaim.rs` | asking users for memory |
 //! | `high.rs` | usage above `high`: reclaim, then sleep or debt; the formula of the kernel |
@@ -39,16 +37,13 @@ pub(crate) mod high;
 mod hooks;
 pub(crate) mod leftover;
 pub(crate) mod lifetime;
-mod listen;
-mod over_return;
-pub(crate) mod peak;
 pub(crate) mod pressure;
 mod pressure_policy;
 pub(crate) mod protection;
 pub(crate) mod read;
 pub(crate) mod reclaim;
 pub(crate) mod refusal;
-mod report;
+pub(crate) mod report;
 pub(crate) mod set_limits;
 mod stall;
 mod tell;

@@ -16,7 +16,7 @@ use bursar_machine::{AtomicWord, Lock, Machine, MemoryOrder};
 
 use super::core::Core;
 use super::hooks::{Awaited, PressureFn, Subscriber, Waiting, Watch};
-use super::listen;
+use super::lifetime;
 use super::pressure_policy::{Level, Pressure};
 use super::stall::{Stall, StallClock};
 
@@ -38,7 +38,7 @@ impl<M: Machine> Drop for Telling<'_, M> {
 const ROUNDS: usize = 16;
 
 fn watch_of<M: Machine>(core: &Core<M>, index: u32) -> &M::Mutex<Watch> {
-    &listen::hooks(core, index).watch
+    &lifetime::hooks(core, index).watch
 }
 
 impl Watch {
@@ -106,7 +106,7 @@ pub(crate) fn now<M: Machine>(core: &Core<M>, index: u32) -> Pressure {
 }
 
 pub(super) fn watcher_comes<M: Machine>(core: &Core<M>, index: u32) {
-    listen::listen(core, index);
+    lifetime::listen(core, index);
     // Full, here and below: pairs with the look in `notice`.
     let watchers = &core.counters.counter(index).settings.watchers;
     watchers.fetch_add(1, MemoryOrder::Full);
@@ -115,7 +115,7 @@ pub(super) fn watcher_comes<M: Machine>(core: &Core<M>, index: u32) {
 pub(super) fn watcher_goes<M: Machine>(core: &Core<M>, index: u32) {
     let watchers = &core.counters.counter(index).settings.watchers;
     watchers.fetch_sub(1, MemoryOrder::Full);
-    listen::unlisten(core, index);
+    lifetime::unlisten(core, index);
 }
 
 /// Registers a subscriber, which is told of each change of the level, from [`Level::None`] on. Returns a number for
@@ -308,7 +308,7 @@ pub(crate) fn work_ends<M: Machine>(core: &Core<M>, index: u32) {
 
 fn clock<M: Machine>(core: &Core<M>, index: u32, happens: fn(&mut StallClock, u64)) {
     for at in core.tree().chain(index) {
-        let mut stall = listen::hooks(core, at).stall.lock();
+        let mut stall = lifetime::hooks(core, at).stall.lock();
         // Under the lock, so that the clock gets its events in order.
         let now_ns = core.tree().machine.now_ns();
         happens(stall.get_or_insert_with(|| StallClock::new(now_ns)), now_ns);

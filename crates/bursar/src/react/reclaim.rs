@@ -23,7 +23,6 @@ use bursar_machine::{AtomicWord, Lock, Machine, MemoryOrder};
 use super::core::Core;
 use super::hooks::{Hooks, Reason, ReclaimFn, ReclaimRequest, Reclaimer, Reclaimers};
 use super::lifetime::{self, Referred};
-use super::listen;
 use super::protection;
 use super::{pressure, trace};
 use crate::limit::Event;
@@ -103,7 +102,7 @@ impl Reclaimers {
 /// Registers a reclaimer, and returns its number for [`remove`]. The caller holds a reference of the
 /// group.
 pub(crate) fn add<M: Machine>(core: &Core<M>, index: u32, order: i32, call: Arc<ReclaimFn>) -> u64 {
-    let number = listen::hooks(core, index)
+    let number = lifetime::hooks(core, index)
         .reclaimers
         .lock()
         .add(order, call);
@@ -118,7 +117,10 @@ pub(crate) fn add<M: Machine>(core: &Core<M>, index: u32, order: i32, call: Arc<
 
 /// Ends a registration. A call that is under way goes on.
 pub(crate) fn remove<M: Machine>(core: &Core<M>, index: u32, number: u64) {
-    let removed = listen::hooks(core, index).reclaimers.lock().remove(number);
+    let removed = lifetime::hooks(core, index)
+        .reclaimers
+        .lock()
+        .remove(number);
     let chain = core.tree().chain(index);
     chain.for_each(|at| {
         let count = &core.counters.counter(at).settings.reclaimers;

@@ -12,7 +12,7 @@ use super::core::Core;
 use super::error::{ChargeError, LimitReached, TreeReport};
 use super::hooks::{Largest, Lately};
 use super::report::{self, Child, LARGEST_MAX, RENEW_NS};
-use super::{fork, listen, trace};
+use super::{fork, lifetime, trace};
 use crate::limit::{CHARGE_MAX, Event};
 
 /// Number of children named in a refusal.
@@ -119,7 +119,7 @@ impl<M: Machine> Drop for Renewal<'_, M> {
 /// made each make their own.
 fn lately<M: Machine>(core: &Core<M>, index: u32) -> (Largest, Arc<TreeReport>, Duration, bool) {
     let now_ns = core.tree().machine.now_ns();
-    let lately = &listen::hooks(core, index).lately;
+    let lately = &lifetime::hooks(core, index).lately;
     {
         let mut lately = lately.lock();
         if let Some((list, report)) = &lately.made {

@@ -1,16 +1,20 @@
-//! Telling listeners after an operation that changed usage or limits, outside of all locks.
+//! The end of an operation that changed usage or limits, outside of all locks: it looks after the first return of a group that was
+//! too large, which [`crate::limit`] leaves to an operation that may wait. Then it tells listeners.
 
 use bursar_machine::{AtomicWord, Lock, Machine, MemoryOrder};
 
 use super::core::Core;
 use super::lifetime::{self, Referred};
-use super::{over_return, peak, pressure, wait};
+use super::{fork, pressure, report, wait};
+use crate::bytes::Bytes;
+use crate::tree::printable;
 
 /// Groups looked up under one hold of the lock of the listened groups.
 const GROUPS_PER_HOLD: usize = 64;
+
 /// Tells listeners at a group and above it that its usage or limits have changed.
 pub(crate) fn changed<M: Machine>(core: &Core<M>, index: u32) {
-    over_return::settle(core);
+    settle_over_returns(core);
     if core.counters.listeners.load(MemoryOrder::Full) == 0 {
         return;
     }
@@ -54,13 +58,13 @@ fn tell_at<M: Machine>(core: &Core<M>, at: u32) {
 
 fn watchers_at<M: Machine>(core: &Core<M>, at: u32) {
     // First: callbacks may give memory back.
-    peak::look(core, at);
+    report::look_at_peak(core, at);
     pressure::tell(core, at);
 }
 
 /// Tells all listeners of the memory.
 pub(crate) fn all<M: Machine>(core: &Core<M>) {
-    over_return::settle(core);
+    settle_over_returns(core);
     // Full: a later change is noticed later.
     core.counters.untold.swap(0, MemoryOrder::Full);
     let mut next = 0;
@@ -77,4 +81,34 @@ pub(crate) fn all<M: Machine>(core: &Core<M>) {
         next = last.index + 1;
         some.iter().for_each(|at| tell_at(core, at.index));
     }
+}
+
+/// Takes the stock of groups that returned too much, returns what was put off, and prints once for each memory which group it was.
+pub(super) fn settle_over_returns<M: Machine>(core: &Core<M>) {
+    if !core.counters.has_over_returned() {
+        return;
+    }
+    for index in core.counters.take_over_returned() {
+        take_stock(core, index);
+        if core.counters.is_first_told() {
+            print(core, index);
+        }
+        lifetime::forget(core, index);
+    }
+}
+
+/// Takes back the stock of a group that returned too much. The caller is inside of no gate.
+pub(super) fn take_stock<M: Machine>(core: &Core<M>, index: u32) {
+    let _operation = fork::operation(core);
+    core.counters.take_stock(index);
+}
+
+fn print<M: Machine>(core: &Core<M>, index: u32) {
+    let own = core.counters.counter(index).events.own();
+    core.tree().machine.warn(format_args!(
+        "{} more returned than charged in {}. Its usage stops at 0. This is a bug of the code that returns bytes there; a build \
+         with debug assertions panics at that call. Events::over_returned_bytes counts on.",
+        Bytes(own.over_returned_bytes),
+        printable(&lifetime::path(core, index)),
+    ));
 }

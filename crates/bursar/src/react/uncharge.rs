@@ -3,22 +3,22 @@
 use bursar_machine::{Machine, Outcome};
 
 use super::core::Core;
-use super::{fork, lifetime, listen, over_return, tell};
+use super::{fork, lifetime, tell};
 
 /// Returns `bytes` of a charge. Call after the fast path gave `outcome`. Never fails. Waits only if the group returned too much. Calls wakers and callbacks.
 #[cold]
 pub(crate) fn uncharge<M: Machine>(core: &Core<M>, index: u32, bytes: u64, outcome: Outcome) {
-    let told = || listen::listening_at(core, index);
+    let told = || lifetime::listening_at(core, index);
     let take_stock = || {
         let kept = lifetime::referred(core, index);
-        over_return::take_stock(core, kept.index);
+        tell::take_stock(core, kept.index);
     };
     let past_stock = || {
         core.counters
             .uncharge_whole(index, None, bytes, take_stock, told)
     };
     let told = uncharge_telling(core, index, bytes, outcome, told, past_stock);
-    over_return::settle(core);
+    tell::settle_over_returns(core);
     if let Some(Some(told)) = told {
         tell::changed(core, told.index);
     }

@@ -17,7 +17,7 @@ use bursar_machine::{AtomicWord, Lock, Machine, MemoryOrder};
 
 use super::core::Core;
 use super::hooks::{Queue, Waiter};
-use super::listen;
+use super::lifetime;
 use crate::limit::Limit;
 
 /// A waiting charge.
@@ -53,7 +53,7 @@ impl Ticket {
 }
 
 fn queue_of<M: Machine>(core: &Core<M>, index: u32) -> &M::Mutex<Queue> {
-    &listen::hooks(core, index).queue
+    &lifetime::hooks(core, index).queue
 }
 
 /// Prepares a ticket for a try. A task that wakes it from now on wakes this waker.
@@ -104,7 +104,7 @@ pub(super) fn enqueue<M: Machine>(core: &Core<M>, ticket: &mut Ticket, at: u32, 
     };
     if ticket.queued_at != Some(at) {
         // A later return looks at the queue. An earlier one is there when we try.
-        listen::listen(core, at);
+        lifetime::listen(core, at);
     }
     let replaced = {
         let mut queue = queue_of(core, at).lock();
@@ -148,7 +148,7 @@ fn leave_queue<M: Machine>(core: &Core<M>, at: u32, number: u64) {
         (removed, next.map(|(_, waiter)| waiter.waker.clone()))
     };
     // First, because the rest runs the runtime's code.
-    listen::unlisten(core, at);
+    lifetime::unlisten(core, at);
     drop(removed);
     if let Some(next) = next {
         core.call_user(at, || next.wake_by_ref());
