@@ -12,7 +12,7 @@ use crate::pages::error::AllocPagesError;
 use crate::pages::page::Page;
 use crate::pages::request;
 use crate::react::charge as charging;
-use crate::react::{ChargeError, Debt, high, set_limits};
+use crate::react::{ChargeError, Debt, high, limits};
 use crate::reserve::EmergencyReserve;
 use crate::zones::Zeroed;
 
@@ -179,7 +179,7 @@ impl<M: Machine> Group<M> {
     /// If a reclaimer panics. The limit is changed then.
     #[doc(alias = "page_counter_set_max")]
     pub fn set_max(&self, bytes: u64) {
-        set_limits::set_max(self.core(), self.index(), bytes);
+        limits::set_max(self.core(), self.index(), bytes);
     }
 
     /// Changes all limits, one after the other. `min` and `low` come first, so that reclaim goes by the new protection. A `max`
@@ -198,7 +198,7 @@ impl<M: Machine> Group<M> {
         if lowers_max {
             self.set_max(limits.max);
         }
-        set_limits::set_high(self.core(), self.index(), limits.high);
+        limits::set_high(self.core(), self.index(), limits.high);
         if !lowers_max {
             self.set_max(limits.max);
         }

@@ -6,7 +6,7 @@ use bursar_machine::{AtomicWord, Machine, MemoryOrder};
 
 use crate::group::Group;
 use crate::limit::{Events, Limits};
-use crate::react::{protection, read};
+use crate::react::protection;
 use crate::tree::{Freshness, NotFresh};
 
 /// Quantity that ranks consumers in [`Group::top`].
@@ -154,12 +154,10 @@ pub(crate) fn choose_victims<M: Machine>(
     if candidates.is_empty() {
         return Ok(Vec::new());
     }
-    read::flush(group.core(), group.index())?;
+    group.flush()?;
     let mut ranked = Vec::new();
     for (group, standing) in candidates {
-        let usage = read::read(group.core(), group.index(), Freshness::Cached)?
-            .usage()
-            .value;
+        let usage = group.read(Freshness::Cached)?.usage().value;
         let usage = u64::try_from(usage).unwrap_or(0);
         let above_low = usage > standing.low.max(standing.min);
         let protected = if above_low {

@@ -17,9 +17,7 @@ use crate::pages::many::alloc_many;
 use crate::pages::page::Page;
 use crate::react::charge as charging;
 pub use crate::react::{NowaitError, RemoveError};
-use crate::react::{
-    TreeReport, close, pressure, read, reclaim, refusal, report, set_limits, uncharge,
-};
+use crate::react::{TreeReport, close, limits, pressure, reclaim, refusal, report, uncharge};
 use crate::registration::Registration;
 use crate::tree::{NotFresh, Reading, printable};
 use crate::zones::Zeroed;
@@ -202,19 +200,19 @@ impl<M: Machine> Engine<'_, M> {
     /// If a reclaimer panics. The limit is changed then.
     #[doc(alias = "page_counter_set_high")]
     pub fn set_high(self, bytes: u64) {
-        set_limits::set_high(self.group.core(), self.group.index(), bytes);
+        limits::set_high(self.group.core(), self.group.index(), bytes);
     }
 
     /// Changes the group's `low`: the bytes that reclaim takes only if it finds no others.
     #[doc(alias = "page_counter_set_low")]
     pub fn set_low(self, bytes: u64) {
-        set_limits::set_low(self.group.core(), self.group.index(), bytes);
+        limits::set_low(self.group.core(), self.group.index(), bytes);
     }
 
     /// Changes the group's `min`: the bytes that reclaim never takes.
     #[doc(alias = "page_counter_set_min")]
     pub fn set_min(self, bytes: u64) {
-        set_limits::set_min(self.group.core(), self.group.index(), bytes);
+        limits::set_min(self.group.core(), self.group.index(), bytes);
     }
 
     /// Whether the usage is above `max`, after an infallible charge or a lowered limit.
@@ -265,7 +263,7 @@ impl<M: Machine> Engine<'_, M> {
     /// As [`Group::read`].
     #[doc(alias = "css_rstat_flush")]
     pub fn flush(self) -> Result<Reading, NotFresh> {
-        read::flush(self.group.core(), self.group.index())
+        self.group.flush()
     }
 
     /// The highest number of bytes that were ever reserved, by charges that succeeded.

@@ -8,7 +8,7 @@ use bursar_machine::{Host, Lock, Machine};
 
 use crate::limit::Limits;
 use crate::react::{Core, RemoveError, close, fork, lifetime};
-use crate::tree::{CreateError, printable};
+use crate::tree::{self, CreateError, Freshness, Keep, NotFresh, Reading, printable};
 
 /// A group of a memory: a tenant, a query, an operator.
 ///
@@ -203,6 +203,59 @@ impl<M: Machine> Group<M> {
             .by_name
             .get(name)
             .map(|&index| self.refer_to(index))
+    }
+}
+
+/// # Readings
+impl<M: Machine> Group<M> {
+    /// Reads the usage and all statistics of the group and everything below it, as one snapshot.
+    ///
+    /// ```
+    /// use bursar::{Freshness, Limits, Memory};
+    ///
+    /// let memory = Memory::host()?;
+    /// let tenant = memory.root().child("tenant", Limits::none())?;
+    /// let charge = tenant.try_charge(48 << 20)?;
+    /// assert_eq!(tenant.read(Freshness::Exact)?.usage_bytes(), 48 << 20);
+    /// // Cheaper: what the last flush left, and the range in which the truth lies.
+    /// let usage = tenant.read(Freshness::Cached)?.usage();
+    /// assert!((usage.lo..=usage.hi).contains(&(48 << 20)));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`NotFresh`] if the memory's policy forbids the flush that this needs. It carries the cached reading.
+    #[doc(alias = "memory.stat")]
+    pub fn read(&self, freshness: Freshness) -> Result<Reading, NotFresh> {
+        let _operation = fork::operation(&self.core);
+        let usage_range = || self.core.counters.usage_range(self.index);
+        let reading = tree::read(self.core.tree(), self.index, freshness, usage_range);
+        self.with_over_returned(reading)
+    }
+
+    /// Reads as [`Freshness::Exact`](crate::Freshness::Exact) does, and brings the numbers of the group and all groups below it up to date: a
+    /// [`Freshness::Cached`](crate::Freshness::Cached) read of any of these then misses no update that returned before this call. So one call serves a decision
+    /// over many groups.
+    ///
+    /// # Errors
+    /// As [`Group::read`].
+    #[doc(alias = "css_rstat_flush")]
+    pub fn flush(&self) -> Result<Reading, NotFresh> {
+        let _operation = fork::operation(&self.core);
+        self.with_over_returned(tree::exact(self.core.tree(), self.index, Keep::Folded))
+    }
+
+    /// Adds bytes that were returned too often to a reading; without one, to the error.
+    fn with_over_returned(&self, reading: Option<Reading>) -> Result<Reading, NotFresh> {
+        let counters = &self.core.counters;
+        let events = || counters.counter(self.index).events.total();
+        let finished = |reading: Reading| reading.with_over_returned(events().over_returned_bytes);
+        reading.map(finished).ok_or_else(|| {
+            let range = counters.usage_range(self.index);
+            NotFresh {
+                cached: finished(tree::cached(self.core.tree(), self.index, range)),
+            }
+        })
     }
 }
 

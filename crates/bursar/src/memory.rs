@@ -15,12 +15,15 @@ use bursar_machine::{Host, Machine};
 
 use crate::bytes::Bytes;
 use crate::group::Group;
-use crate::react::{Core, Leftover, LimitReached, fork, leftover, lifetime, refusal, upkeep};
+use crate::react::{Core, Leftover, LimitReached, fork, leftover, lifetime, limits, refusal, tell};
 use crate::snapshot::Snapshot;
 use crate::tree::{self, FlushCounts, FlushPolicy, Freshness, Keep, NotFresh, ROOT, Statistic};
 pub use builder::{Builder, MemoryError};
 use cgroup::{Follow, FromCgroup};
 pub use drift::Drift;
+
+/// Listed records of ended groups that a tick looks at.
+const REAPED: usize = 1024;
 
 /// One tree of groups with its statistics. Cloning gives another handle of the same memory.
 ///
@@ -204,7 +207,10 @@ impl<M: Machine> Memory<M> {
                 zones.tick(&|shard| self.core.pages.is_left_alone(shard));
             }
         }
-        upkeep::tick(&self.core);
+        lifetime::reap(&self.core, REAPED);
+        limits::trim(&self.core);
+        // Stall averages change with time alone.
+        tell::all(&self.core);
     }
 
     /// Counts of flushes so far.

@@ -9,10 +9,10 @@ use crate::consumers::{self, By, Consumer, Ranked, Victim};
 use crate::futures::{Emptied, PressureChanged};
 use crate::group::Group;
 use crate::limit::Events;
-use crate::react::{Level, Pressure, ReclaimRequest, pressure, read, reclaim};
+use crate::react::{Level, Pressure, ReclaimRequest, pressure, reclaim};
 use crate::registration::Registration;
 use crate::snapshot::{self, Snapshot};
-use crate::tree::{Freshness, Handle, NotFresh, Reading, sealed};
+use crate::tree::{Freshness, Handle, NotFresh, sealed};
 
 /// # Statistics and readings
 impl<M: Machine> Group<M> {
@@ -63,28 +63,6 @@ impl<M: Machine> Group<M> {
         panic!(
             "cannot add statistic {statistic:?} to {self}: its handle belongs to another declaration of statistics than the memory's"
         );
-    }
-
-    /// Reads the usage and all statistics of the group and everything below it, as one snapshot.
-    ///
-    /// ```
-    /// use bursar::{Freshness, Limits, Memory};
-    ///
-    /// let memory = Memory::host()?;
-    /// let tenant = memory.root().child("tenant", Limits::none())?;
-    /// let charge = tenant.try_charge(48 << 20)?;
-    /// assert_eq!(tenant.read(Freshness::Exact)?.usage_bytes(), 48 << 20);
-    /// // Cheaper: what the last flush left, and the range in which the truth lies.
-    /// let usage = tenant.read(Freshness::Cached)?.usage();
-    /// assert!((usage.lo..=usage.hi).contains(&(48 << 20)));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    /// [`NotFresh`] if the memory's policy forbids the flush that this needs. It carries the cached reading.
-    #[doc(alias = "memory.stat")]
-    pub fn read(&self, freshness: Freshness) -> Result<Reading, NotFresh> {
-        read::read(self.core(), self.index(), freshness)
     }
 
     /// Reads the group and everything below it at once: usage, statistics, limits, events, pressure.

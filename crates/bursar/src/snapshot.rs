@@ -11,7 +11,7 @@ use crate::bytes::Bytes;
 use crate::group::Group;
 use crate::limit::{Events, Limits};
 use crate::outline::{self, Row};
-use crate::react::{Pressure, fork, pressure, read};
+use crate::react::{Pressure, fork, pressure};
 use crate::tree::{self, Freshness, NotFresh, ROOT, Reading};
 
 /// A group and everything below it, read at once; see [`Group::snapshot`].
@@ -177,9 +177,9 @@ pub(crate) fn snapshot<M: Machine>(
 ) -> Result<Snapshot, NotFresh> {
     let _operation = fork::operation(group.core());
     match freshness {
-        Freshness::Exact => read::flush(group.core(), group.index())?,
+        Freshness::Exact => group.flush()?,
         // Flushes if need be.
-        _ => read::read(group.core(), group.index(), freshness)?,
+        _ => group.read(freshness)?,
     };
     if let Freshness::Within(error) = freshness {
         let snapshot = walk(group, false);
@@ -188,7 +188,7 @@ pub(crate) fn snapshot<M: Machine>(
         if snapshot.iter().all(is_within) {
             return Ok(snapshot);
         }
-        read::flush(group.core(), group.index())?;
+        group.flush()?;
     }
     Ok(walk(
         group,

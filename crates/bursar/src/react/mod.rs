@@ -13,7 +13,6 @@
 //! | `fork.rs` | operations that a fork waits for; the state in a forked child |
 //! | `trace.rs` | events for `tracing` |
 //! | `leftover.rs` | bytes that ended groups leave behind: following charges, noting, telling |
-//! | `read.rs` | reading a group |
 //! | `lifetime.rs` | birth, references, listeners and end of groups |
 //! | `wait.rs` | queues of charges that wait for a limit, in turn |
 //! | `pressure.rs` | tasks that stall or work; levels of pressure now, and telling watchers of them |
@@ -25,7 +24,7 @@
 //! | `refusal.rs` | the error, with a report that refusals share for 100 ms |
 //! | `uncharge.rs` | returns past the fast path |
 //! | `charge.rs` | charges past the fast path: the loop |
-//! | `set_limits.rs`, `close.rs`, `upkeep.rs` | changing limits, ending groups, periodic work |
+//! | `limits.rs`, `close.rs` | changing limits, ending groups |
 
 mod call_site;
 pub(crate) mod charge;
@@ -37,19 +36,17 @@ pub(crate) mod high;
 mod hooks;
 pub(crate) mod leftover;
 pub(crate) mod lifetime;
+pub(crate) mod limits;
 pub(crate) mod pressure;
 mod pressure_policy;
 pub(crate) mod protection;
-pub(crate) mod read;
 pub(crate) mod reclaim;
 pub(crate) mod refusal;
 pub(crate) mod report;
-pub(crate) mod set_limits;
 mod stall;
-mod tell;
+pub(crate) mod tell;
 mod trace;
 pub(crate) mod uncharge;
-pub(crate) mod upkeep;
 pub(crate) mod wait;
 
 pub use call_site::CallSite;

@@ -1,11 +1,13 @@
-//! Changing limits while everything runs.
+//! Limits while everything runs: changing them, and taking back much stock below one.
 
 use bursar_machine::{AtomicWord, Machine, MemoryOrder};
 
 use super::core::Core;
 use super::hooks::Reason;
+use super::lifetime::{self, Referred};
 use super::{fork, reclaim, tell};
 use crate::limit::Limit;
+use crate::tree::ROOT;
 
 /// Changes a group's `max`. When this returns, no stock below was reserved under a higher limit, and reclaimers were asked for
 /// the excess.
@@ -66,4 +68,36 @@ pub(crate) fn set_min<M: Machine>(core: &Core<M>, index: u32, min: Limit) {
         .settings
         .min
         .store(min, MemoryOrder::Full);
+}
+
+/// Takes stock back at a limit that has much of it below, if there is one, once a flush period.
+pub(crate) fn trim<M: Machine>(core: &Core<M>) {
+    let now_ns = core.tree().machine.now_ns();
+    // Relaxed, both: hints. Another task that trims at the same time does it once more.
+    if now_ns < core.trim_due_ns.load(MemoryOrder::Relaxed)
+        || core.counters.much_stock.swap(0, MemoryOrder::Relaxed) == 0
+    {
+        return;
+    }
+    let due_ns = now_ns.saturating_add(core.tree().flush_period_ns);
+    core.trim_due_ns.store(due_ns, MemoryOrder::Relaxed);
+    trim_below(core, ROOT);
+}
+
+fn trim_below<M: Machine>(core: &Core<M>, index: u32) {
+    let counter = core.counters.counter(index);
+    if counter.stock_max() == 0 {
+        return;
+    }
+    if counter.has_much_stock() {
+        fork::drain(core, index);
+        return tell::changed(core, index);
+    }
+    let mut below: Vec<Referred<'_, M>> = Vec::new();
+    core.tree().for_each_child(index, |_, child| {
+        if core.counters.counter(child).stock_max() != 0 {
+            below.push(lifetime::referred(core, child));
+        }
+    });
+    below.iter().for_each(|at| trim_below(core, at.index));
 }
