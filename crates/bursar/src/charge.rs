@@ -8,7 +8,7 @@ use bursar_machine::{Host, Machine, Outcome, Slot};
 
 use crate::group::Group;
 use crate::limit::CHARGE_MAX;
-use crate::react::charge as charging;
+use crate::react::slow_charge;
 use crate::react::{ChargeError, Core, Site, leftover, lifetime, uncharge};
 use crate::tree::ROOT;
 
@@ -146,7 +146,7 @@ impl<M: Machine> Charge<M> {
             let more = bytes - self.bytes;
             let outcome = self.slot.charge(more);
             if outcome != Outcome::Done {
-                charging::try_charge(&self.core, self.index, more, outcome)?;
+                slow_charge::try_charge(&self.core, self.index, more, outcome)?;
             }
             if self.bytes == 0 {
                 // From now on the bytes keep the record.
@@ -170,7 +170,7 @@ impl<M: Machine> Charge<M> {
         let outcome = self.slot.charge(bytes);
         let more = match outcome {
             Outcome::Done => bytes,
-            _ => charging::charge_anyway_nowait(&self.core, self.index, bytes, outcome),
+            _ => slow_charge::charge_anyway_nowait(&self.core, self.index, bytes, outcome),
         };
         if self.bytes == 0 && more > 0 {
             // From now on the bytes keep the record.
@@ -251,7 +251,7 @@ impl<M: Machine> Charge<M> {
             lifetime::forget(&core, self.index);
             None
         } else {
-            let moved = charging::move_charge(&core, self.index, target.index(), self.bytes);
+            let moved = slow_charge::move_charge(&core, self.index, target.index(), self.bytes);
             Some(moved.map_err(MoveError::Refused)?)
         };
         self.index = target.index();
@@ -259,7 +259,7 @@ impl<M: Machine> Charge<M> {
         self.site.set_group(self.index);
         // Last: a reclaimer may panic.
         if let Some(moved) = moved {
-            charging::after_move(&core, self.index, moved);
+            slow_charge::after_move(&core, self.index, moved);
         }
         Ok(())
     }

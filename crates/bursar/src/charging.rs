@@ -11,7 +11,7 @@ use crate::limit::Limits;
 use crate::pages::error::AllocPagesError;
 use crate::pages::page::Page;
 use crate::pages::request;
-use crate::react::charge as charging;
+use crate::react::slow_charge;
 use crate::react::{ChargeError, Debt, high, limits};
 use crate::reserve::EmergencyReserve;
 use crate::zones::Zeroed;
@@ -58,7 +58,7 @@ impl<M: Machine> Group<M> {
     pub fn try_charge(&self, bytes: u64) -> Result<Charge<M>, ChargeError> {
         let outcome = self.slot().charge(bytes);
         if outcome != Outcome::Done {
-            charging::try_charge(self.core(), self.index(), bytes, outcome)?;
+            slow_charge::try_charge(self.core(), self.index(), bytes, outcome)?;
         }
         Ok(Charge::of(self, bytes).sampled())
     }
@@ -80,7 +80,7 @@ impl<M: Machine> Group<M> {
         let outcome = self.slot().charge(bytes);
         let charged = match outcome {
             Outcome::Done => bytes,
-            _ => charging::charge_anyway(self.core(), self.index(), bytes, outcome),
+            _ => slow_charge::charge_anyway(self.core(), self.index(), bytes, outcome),
         };
         if charged == 0 {
             self.core().counters.refer(self.index());

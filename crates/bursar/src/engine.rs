@@ -15,7 +15,7 @@ use crate::memory::Memory;
 use crate::pages::error::AllocPagesError;
 use crate::pages::many::alloc_many;
 use crate::pages::page::Page;
-use crate::react::charge as charging;
+use crate::react::slow_charge;
 pub use crate::react::{NowaitError, RemoveError};
 use crate::react::{TreeReport, close, limits, pressure, reclaim, refusal, report, uncharge};
 use crate::registration::Registration;
@@ -80,7 +80,7 @@ impl<'a, M: Machine> Engine<'a, M> {
             self.group.core().counters.refer(self.group.index());
             return Ok(());
         }
-        charging::try_charge_nowait(self.group.core(), self.group.index(), bytes, outcome)
+        slow_charge::try_charge_nowait(self.group.core(), self.group.index(), bytes, outcome)
     }
 
     /// Charges as [`Group::charge`] does, but never waits, takes no lock, calls nothing, and is async-signal-safe. For code
@@ -95,7 +95,7 @@ impl<'a, M: Machine> Engine<'a, M> {
         let outcome = self.group.slot().charge(bytes);
         let charged = match outcome {
             Outcome::Done => bytes,
-            _ => charging::charge_anyway_nowait(
+            _ => slow_charge::charge_anyway_nowait(
                 self.group.core(),
                 self.group.index(),
                 bytes,

@@ -10,7 +10,7 @@ use bursar_machine::{Event, Host, Machine};
 
 use crate::charge::Charge;
 use crate::group::Group;
-use crate::react::charge as charging;
+use crate::react::slow_charge;
 use crate::react::wait::Ticket;
 use crate::react::{ChargeError, Level, lifetime, pressure};
 
@@ -68,7 +68,7 @@ impl<M: Machine> ChargeAsync<M> {
     /// A second wait behind the same limit within 100 ms is counted, and not kept. A future that was never polled has no
     /// place in a queue. Giving it up counts too.
     pub fn give_up(mut self) -> ChargeError {
-        charging::give_up(self.group.core(), &mut self.ticket)
+        slow_charge::give_up(self.group.core(), &mut self.ticket)
     }
 }
 
@@ -93,7 +93,7 @@ impl<M: Machine> Future for ChargeAsync<M> {
         let charged = if this.bytes == 0 {
             lifetime::pin(this.group.core(), this.group.index())
         } else {
-            ready!(charging::poll_charge(
+            ready!(slow_charge::poll_charge(
                 this.group.core(),
                 &mut this.ticket,
                 context.waker()
@@ -107,7 +107,7 @@ impl<M: Machine> Future for ChargeAsync<M> {
 impl<M: Machine> Drop for ChargeAsync<M> {
     fn drop(&mut self) {
         if self.ticket.is_queued() {
-            charging::give_up(self.group.core(), &mut self.ticket);
+            slow_charge::give_up(self.group.core(), &mut self.ticket);
         }
     }
 }

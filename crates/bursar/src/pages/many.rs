@@ -10,7 +10,7 @@ use super::page::{Page, Tag, UNCHARGED, scrub, uncharge};
 use super::request::{get_block_slowly, request};
 use crate::charge::Charge;
 use crate::group::Group;
-use crate::react::charge as charging;
+use crate::react::slow_charge;
 use crate::react::{Core, fork};
 use crate::zones::Zeroed;
 
@@ -30,7 +30,7 @@ pub(crate) fn alloc_many<M: Machine>(
     let mut charge = {
         let outcome = group.slot().charge(bytes);
         if outcome != Outcome::Done {
-            charging::try_charge(group.core(), group.index(), bytes, outcome)?;
+            slow_charge::try_charge(group.core(), group.index(), bytes, outcome)?;
         }
         Charge::of(group, bytes)
     };

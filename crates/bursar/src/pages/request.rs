@@ -7,7 +7,7 @@ use super::error::AllocPagesError;
 use super::page::Page;
 use crate::charge::Charge;
 use crate::group::Group;
-use crate::react::charge as charging;
+use crate::react::slow_charge;
 use crate::react::{Core, fork};
 use crate::zones::{NoBlock, Placement, Urgency, Zeroed};
 
@@ -73,7 +73,7 @@ impl PageRequest {
         let bytes = self.order.bytes() as u64;
         let outcome = group.slot().charge(bytes);
         if outcome != Outcome::Done {
-            charging::try_charge(group.core(), group.index(), bytes, outcome)?;
+            slow_charge::try_charge(group.core(), group.index(), bytes, outcome)?;
         }
         match get_block_slowly(group.core(), self, group.owner()) {
             Ok((zone, block)) => Ok(Page::new(group, zone, self.order, block, self.zeroed)),
@@ -92,7 +92,7 @@ pub(crate) fn alloc<M: Machine>(
     let bytes = order.bytes() as u64;
     let outcome = group.slot().charge(bytes);
     if outcome != Outcome::Done {
-        charging::try_charge(group.core(), group.index(), bytes, outcome)?;
+        slow_charge::try_charge(group.core(), group.index(), bytes, outcome)?;
     }
     match get_block(group.core(), order, group.owner(), zeroed) {
         Ok((zone, block)) => Ok(Page::new(group, zone, order, block, zeroed)),

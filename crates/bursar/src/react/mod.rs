@@ -23,11 +23,10 @@
 //! | `high.rs` | usage above `high`: reclaim, then sleep or debt; the formula of the kernel |
 //! | `refusal.rs` | the error, with a report that refusals share for 100 ms |
 //! | `uncharge.rs` | returns past the fast path |
-//! | `charge.rs` | charges past the fast path: the loop |
+//! | `slow_charge.rs` | charges past the fast path: the loop |
 //! | `limits.rs`, `close.rs` | changing limits, ending groups |
 
 mod call_site;
-pub(crate) mod charge;
 pub(crate) mod close;
 mod core;
 mod error;
@@ -43,6 +42,7 @@ pub(crate) mod protection;
 pub(crate) mod reclaim;
 pub(crate) mod refusal;
 pub(crate) mod report;
+pub(crate) mod slow_charge;
 mod stall;
 pub(crate) mod tell;
 mod trace;
