@@ -8,7 +8,7 @@ use bursar_machine::{Host, Outcome, Slot};
 
 use crate::group::Group;
 use crate::limit::USAGE_MAX;
-use crate::react::{Core, lifetime, slow_charge, uncharge};
+use crate::react::{Core, lifetime, nowait};
 
 /// Handle that charges a group from anywhere: an allocator, a signal handler, a thread that is about to end. Two words and a
 /// number; copying it counts no reference.
@@ -109,7 +109,7 @@ impl Account {
     fn charge_slowly(&self, bytes: u64) {
         let outcome = self.slot.charge(bytes);
         if outcome != Outcome::Done {
-            slow_charge::count_nowait(self.core, self.index, bytes, outcome);
+            nowait::count(self.core, self.index, bytes, outcome);
         }
     }
 
@@ -120,7 +120,7 @@ impl Account {
         let bytes = bytes.min(USAGE_MAX);
         let outcome = self.slot.uncharge(bytes);
         if outcome != Outcome::Done {
-            uncharge::uncharge_nowait(self.core, self.index, bytes, outcome);
+            nowait::uncharge(self.core, self.index, bytes, outcome);
         }
     }
 }

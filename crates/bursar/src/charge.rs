@@ -8,8 +8,7 @@ use bursar_machine::{Host, Machine, Outcome, Slot};
 
 use crate::group::Group;
 use crate::limit::CHARGE_MAX;
-use crate::react::slow_charge;
-use crate::react::{ChargeError, Core, Site, leftover, lifetime, uncharge};
+use crate::react::{ChargeError, Core, Site, leftover, lifetime, nowait, slow_charge};
 use crate::tree::ROOT;
 
 /// Bytes charged to a group, and returned on drop, by any thread.
@@ -170,7 +169,7 @@ impl<M: Machine> Charge<M> {
         let outcome = self.slot.charge(bytes);
         let more = match outcome {
             Outcome::Done => bytes,
-            _ => slow_charge::charge_anyway_nowait(&self.core, self.index, bytes, outcome),
+            _ => nowait::charge_anyway(&self.core, self.index, bytes, outcome),
         };
         if self.bytes == 0 && more > 0 {
             // From now on the bytes keep the record.
@@ -273,7 +272,7 @@ impl<M: Machine> Charge<M> {
         }
         let outcome = self.slot.uncharge(self.bytes);
         if outcome != Outcome::Done {
-            uncharge::uncharge_nowait(&self.core, self.index, self.bytes, outcome);
+            nowait::uncharge(&self.core, self.index, self.bytes, outcome);
         }
         self.forget_bytes();
     }
@@ -305,7 +304,7 @@ impl<M: Machine> Charge<M> {
     fn uncharge(&self, bytes: u64) {
         let outcome = self.slot.uncharge(bytes);
         if outcome != Outcome::Done {
-            uncharge::uncharge(&self.core, self.index, bytes, outcome);
+            slow_charge::uncharge(&self.core, self.index, bytes, outcome);
         }
     }
 

@@ -15,9 +15,10 @@ use crate::memory::Memory;
 use crate::pages::error::AllocPagesError;
 use crate::pages::many::alloc_many;
 use crate::pages::page::Page;
-use crate::react::slow_charge;
 pub use crate::react::{NowaitError, RemoveError};
-use crate::react::{TreeReport, close, limits, pressure, reclaim, refusal, report, uncharge};
+use crate::react::{
+    TreeReport, close, limits, nowait, pressure, reclaim, refusal, report, slow_charge,
+};
 use crate::registration::Registration;
 use crate::tree::{NotFresh, Reading, printable};
 use crate::zones::Zeroed;
@@ -80,7 +81,7 @@ impl<'a, M: Machine> Engine<'a, M> {
             self.group.core().counters.refer(self.group.index());
             return Ok(());
         }
-        slow_charge::try_charge_nowait(self.group.core(), self.group.index(), bytes, outcome)
+        nowait::try_charge(self.group.core(), self.group.index(), bytes, outcome)
     }
 
     /// Charges as [`Group::charge`] does, but never waits, takes no lock, calls nothing, and is async-signal-safe. For code
@@ -95,12 +96,7 @@ impl<'a, M: Machine> Engine<'a, M> {
         let outcome = self.group.slot().charge(bytes);
         let charged = match outcome {
             Outcome::Done => bytes,
-            _ => slow_charge::charge_anyway_nowait(
-                self.group.core(),
-                self.group.index(),
-                bytes,
-                outcome,
-            ),
+            _ => nowait::charge_anyway(self.group.core(), self.group.index(), bytes, outcome),
         };
         if charged == 0 {
             self.group.core().counters.refer(self.group.index());
@@ -186,7 +182,7 @@ impl<'a, M: Machine> Engine<'a, M> {
         let bytes = bytes.min(USAGE_MAX);
         let outcome = self.group.slot().uncharge(bytes);
         if outcome != Outcome::Done && bytes > 0 {
-            uncharge::uncharge(self.group.core(), self.group.index(), bytes, outcome);
+            slow_charge::uncharge(self.group.core(), self.group.index(), bytes, outcome);
         }
     }
 }

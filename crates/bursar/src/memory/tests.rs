@@ -5,7 +5,7 @@ use bursar_machine::{Outcome, Slot};
 use super::Memory;
 use crate::group::Group;
 use crate::limit::Limits;
-use crate::react::{ChargeError, uncharge};
+use crate::react::{ChargeError, nowait, slow_charge};
 use crate::tree::Freshness;
 
 const GIB: u64 = 1 << 30;
@@ -13,7 +13,7 @@ const MIB: u64 = 1 << 20;
 
 /// Returns bytes as [`Engine::uncharge`](crate::engine::Engine::uncharge) does without debug assertions.
 fn return_unchecked(group: &Group, bytes: u64) {
-    uncharge::uncharge(group.core(), group.index(), bytes, Outcome::Short);
+    slow_charge::uncharge(group.core(), group.index(), bytes, Outcome::Short);
 }
 
 fn usage(group: &Group) -> (i64, i64, i64) {
@@ -180,7 +180,7 @@ fn siblings() -> (Memory, Group, [Group; 2]) {
 #[test]
 fn stock_of_a_group_that_returned_too_much_pays_for_nothing() {
     let nowait = |group: &Group, bytes| {
-        uncharge::uncharge_nowait(group.core(), group.index(), bytes, Outcome::Short);
+        nowait::uncharge(group.core(), group.index(), bytes, Outcome::Short);
     };
     for return_bytes in [return_unchecked as fn(&Group, u64), nowait] {
         let (_memory, parent, [a, b]) = siblings();
@@ -300,7 +300,7 @@ fn the_first_case_is_told_once_with_the_groups_path() {
         let (memory, a, b) = tenants();
         // By those who may not print; the next who may does.
         for group in [&a, &b] {
-            uncharge::uncharge_nowait(group.core(), group.index(), 4096, Outcome::Short);
+            nowait::uncharge(group.core(), group.index(), 4096, Outcome::Short);
         }
         a.set_max(MIB / 2);
         return_unchecked(&b, 1);

@@ -112,7 +112,7 @@ impl<M: Machine> Drop for Page<M> {
 pub(super) fn uncharge<M: Machine>(core: &Core<M>, slot: M::Slot, index: u32, bytes: u64) {
     let outcome = slot.uncharge(bytes);
     if outcome != Outcome::Done {
-        react::uncharge::uncharge(core, index, bytes, outcome);
+        react::slow_charge::uncharge(core, index, bytes, outcome);
     }
 }
 

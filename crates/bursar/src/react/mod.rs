@@ -22,8 +22,8 @@
 //! | `reclaim.rs` | asking users for memory |
 //! | `high.rs` | usage above `high`: reclaim, then sleep or debt; the formula of the kernel |
 //! | `refusal.rs` | the error, with a report that refusals share for 100 ms |
-//! | `uncharge.rs` | returns past the fast path |
-//! | `slow_charge.rs` | charges past the fast path: the loop |
+//! | `nowait.rs` | charges and returns past the fast path that never wait; async-signal-safe |
+//! | `slow_charge.rs` | all others past the fast path: the loop |
 //! | `limits.rs`, `close.rs` | changing limits, ending groups |
 
 mod call_site;
@@ -36,6 +36,7 @@ mod hooks;
 pub(crate) mod leftover;
 pub(crate) mod lifetime;
 pub(crate) mod limits;
+pub(crate) mod nowait;
 pub(crate) mod pressure;
 mod pressure_policy;
 pub(crate) mod protection;
@@ -46,7 +47,6 @@ pub(crate) mod slow_charge;
 mod stall;
 pub(crate) mod tell;
 mod trace;
-pub(crate) mod uncharge;
 pub(crate) mod wait;
 
 pub use call_site::CallSite;

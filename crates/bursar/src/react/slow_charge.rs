@@ -1,19 +1,19 @@
-//! Charging past the fast path. One loop turns the answers of [`crate::limit`] into the next step: drain the group in the way, ask
+//! Charging and returning past the fast path. One loop turns the answers of [`crate::limit`] into the next step: drain the group in the way, ask
 //! its reclaimers, queue, or refuse. A charge that succeeds tells listeners and pays for a `high`.
 
 use std::task::{Poll, Waker};
 
-use bursar_machine::{AtomicWord, Machine, MemoryOrder, Outcome};
+use bursar_machine::{Machine, Outcome};
 
 use super::core::Core;
 use super::core::HighPolicy;
-use super::error::{ChargeError, NowaitError};
+use super::error::ChargeError;
 use super::lifetime::Referred;
 use super::reclaim::{RECLAIM_TRIES, Round};
 use super::refusal::{self, Refused};
 use super::wait::{self, Ticket};
-use super::{fork, high, lifetime, reclaim, tell, trace};
-use crate::limit::{CHARGE_MAX, Closed, Event, Refusal, Short};
+use super::{fork, high, lifetime, nowait, reclaim, tell, trace};
+use crate::limit::{Event, Refusal, Short};
 
 /// Next step of a charge that is neither made nor refused yet.
 enum Next {
@@ -246,97 +246,6 @@ pub(crate) fn try_charge<M: Machine>(
     charged.map_err(|refused| refusal::refuse(core, index, refused, bytes))
 }
 
-/// Charges `bytes` without waiting, draining or allocating. Call after the fast path gave `outcome`. Async-signal-safe.
-#[cold]
-pub(crate) fn try_charge_nowait<M: Machine>(
-    core: &Core<M>,
-    index: u32,
-    bytes: u64,
-    outcome: Outcome,
-) -> Result<(), NowaitError> {
-    match core.counters.charge_published(index, bytes, outcome) {
-        true => Ok(()),
-        false => charge_nowait(core, index, bytes),
-    }
-}
-
-fn charge_nowait<M: Machine>(core: &Core<M>, index: u32, bytes: u64) -> Result<(), NowaitError> {
-    let counters = &core.counters;
-    if bytes > CHARGE_MAX {
-        return Err(NowaitError::TooLarge);
-    }
-    if fork::is_forked(core) {
-        return Err(NowaitError::Busy);
-    }
-    let way = counters.way(index, None);
-    let operation = counters.begin(&way);
-    let _operation = operation.map_err(|Closed(_)| NowaitError::Busy)?;
-    // Counted in first: either a removal waits for us, or we see it.
-    if core.tree().node(index).is_removed() {
-        return Err(NowaitError::Removed);
-    }
-    let ahead = counters.claim_ahead(&way, bytes);
-    let ahead = ahead.map_err(|_| NowaitError::LimitReached)?;
-    // A limit may be near, and a thread that only allocates never drains. Relaxed, both: upkeep looks for itself.
-    if ahead == 0 && counters.much_stock.load(MemoryOrder::Relaxed) == 0 {
-        counters.much_stock.store(1, MemoryOrder::Relaxed);
-    }
-    let reserved = counters.commit_charge(&way, bytes, ahead);
-    high::owe_if_above(core, index, reserved);
-    counters.mark_untold(index, None);
-    Ok(())
-}
-
-/// Charges `bytes` whatever the limits say, without waiting, draining or allocating. Call after the fast path gave `outcome`.
-/// Returns the bytes charged: fewer if the tree has no numbers for more. Async-signal-safe.
-#[cold]
-pub(crate) fn charge_anyway_nowait<M: Machine>(
-    core: &Core<M>,
-    index: u32,
-    bytes: u64,
-    outcome: Outcome,
-) -> u64 {
-    if core.counters.charge_published(index, bytes, outcome) {
-        return bytes;
-    }
-    let bytes = core.counters.chargeable(bytes);
-    if bytes > 0 {
-        overshoot_nowait(core, index, bytes);
-    }
-    bytes
-}
-
-/// Does the same for bytes that are in use, which no number is too large for.
-#[cold]
-pub(crate) fn count_nowait<M: Machine>(core: &Core<M>, index: u32, bytes: u64, outcome: Outcome) {
-    if !core.counters.charge_published(index, bytes, outcome) {
-        overshoot_nowait(core, index, bytes);
-    }
-}
-
-fn overshoot_nowait<M: Machine>(core: &Core<M>, index: u32, bytes: u64) {
-    debug_assert!(0 < bytes && bytes <= CHARGE_MAX);
-    if charge_nowait(core, index, bytes).is_ok() {
-        return;
-    }
-    let counters = &core.counters;
-    if fork::is_forked(core) {
-        fork::defer(core, index, bytes as i64);
-        return counters.mark_untold(index, None);
-    }
-    // Counted in if the way is open. If it is closed, a task drains. It may be this very thread, below a signal handler, so do
-    // not wait.
-    let operation = counters.begin(&counters.way(index, None));
-    if counters.claim_anyway(index, bytes).is_some() {
-        // Relaxed: upkeep looks for itself, and takes the stock back if no drain did before.
-        counters.much_stock.store(1, MemoryOrder::Relaxed);
-    }
-    // Counted in first: either a removal waits for us, or we see it.
-    counters.commit_anyway(index, bytes, operation.is_ok());
-    high::owe_if_above(core, index, bytes);
-    counters.mark_untold(index, None);
-}
-
 /// Charges `bytes` whatever the limits say. Call after the fast path gave `outcome`. Returns the bytes charged: fewer if the
 /// tree has no numbers for more.
 #[cold]
@@ -427,6 +336,25 @@ pub(crate) fn give_up<M: Machine>(core: &Core<M>, ticket: &mut Ticket) -> Charge
     // It may fit by now, or wait only behind others.
     let limited = core.counters.full(index, bytes).or(queued_at);
     refusal::gave_up(core, index, limited.unwrap_or(index), bytes)
+}
+
+/// Returns `bytes` of a charge. Call after the fast path gave `outcome`. Never fails. Waits only if the group returned too much. Calls wakers and callbacks.
+#[cold]
+pub(crate) fn uncharge<M: Machine>(core: &Core<M>, index: u32, bytes: u64, outcome: Outcome) {
+    let told = || lifetime::listening_at(core, index);
+    let take_stock = || {
+        let kept = lifetime::referred(core, index);
+        tell::take_stock(core, kept.index);
+    };
+    let past_stock = || {
+        core.counters
+            .uncharge_whole(index, None, bytes, take_stock, told)
+    };
+    let told = nowait::uncharge_telling(core, index, bytes, outcome, told, past_stock);
+    tell::settle_over_returns(core);
+    if let Some(Some(told)) = told {
+        tell::changed(core, told.index);
+    }
 }
 
 /// A charge that has moved.
