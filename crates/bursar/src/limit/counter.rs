@@ -203,7 +203,7 @@ impl<M: Machine> PageCounter<M> {
     /// They may also not fit because of bytes that others claim and are about to give up, or are returning. A task that must know
     /// for sure asks again when no slow operation is under way below (`charge_drained`).
     #[doc(alias = "page_counter_try_charge")]
-    pub(crate) fn claim(&self, bytes: u64) -> bool {
+    pub(crate) fn add_claim(&self, bytes: u64) -> bool {
         // Relaxed: lowering the limit closes the group, and we are counted in.
         let max = self.settings.max.load(MemoryOrder::Relaxed).min(USAGE_MAX);
         // Full: all claims that fit were made in one order, and the sum of those that are not given up is within the limit.
@@ -266,7 +266,7 @@ impl<M: Machine> PageCounter<M> {
 
     /// Gives up a claim. Returns how many bytes were claimed, which is less if more were returned than charged. Then none are left.
     #[doc(alias = "page_counter_uncharge")]
-    pub(crate) fn unclaim(&self, bytes: u64) -> u64 {
+    pub(crate) fn take_claim(&self, bytes: u64) -> u64 {
         let claimed = &self.bytes.claimed;
         // Claims are fewer than 2^63 bytes. More are below 0, for as long as a task gives back what it took too much.
         let mut seen = (claimed.fetch_sub(bytes, MemoryOrder::Full)).wrapping_sub(bytes) as i64;
@@ -287,8 +287,8 @@ impl<M: Machine> PageCounter<M> {
     }
 
     /// Bytes that may be held as stock beside a charge of `bytes`: those left below `max` and `high`. 0 if the usage is above
-    /// them, a task waits, or stock is being taken back. `None` if [`PageCounter::claim`] has no chance.
-    pub(crate) fn room(&self, bytes: u64) -> Option<u64> {
+    /// them, a task waits, or stock is being taken back. `None` if [`PageCounter::add_claim`] has no chance.
+    pub(super) fn room_beside(&self, bytes: u64) -> Option<u64> {
         let limit = self.stock_limit();
         let left = if limit == Limit::MAX {
             // Spares a look at a word that all CPUs write.

@@ -1,4 +1,4 @@
-//! The counters of all groups, and walking the way to the root.
+//! The counters of all groups, and claiming along the way to the root.
 //!
 //! Nothing here calls a listener. A change that listeners have not been told of leaves a mark ([`Counters::mark_untold`]), which
 //! `react` looks at. A signal handler and a drop that unwinds must leave it at that, too.
@@ -12,7 +12,6 @@ use bursar_machine::{AtomicWord, Machine, MemoryOrder};
 use super::counter::{PageCounter, USAGE_MAX};
 use super::events::Event;
 use super::limits::{Limit, Limits};
-use super::way::Way;
 use crate::arena::Arena;
 use crate::gate::{Gate, Operations};
 use crate::tree::{LEVELS, ROOT, Tree};
@@ -183,19 +182,19 @@ impl<M: Machine> Counters<M> {
         let operation = match self.operations.take(shard, way.index) {
             Some(word) => {
                 let begun = |counter: &&PageCounter<M>| counter.begun.mark(shard);
-                way.counters().iter().for_each(begun);
+                way.list().iter().for_each(begun);
                 UnderWay::Here(word)
             }
             None => {
                 let enter = |counter: &&PageCounter<M>| counter.operations.enter();
-                way.counters().iter().for_each(enter);
+                way.list().iter().for_each(enter);
                 UnderWay::Way(self, way.index)
             }
         };
         let is_closed = |counter: &&PageCounter<M>| counter.operations.is_closed();
-        match way.counters().iter().position(is_closed) {
+        match way.list().iter().position(is_closed) {
             // Dropping `operation` counts it out again.
-            Some(at) => Err(Closed(self.at(way, at))),
+            Some(at) => Err(Closed(way.group(at))),
             None => Ok(operation),
         }
     }
@@ -238,24 +237,19 @@ impl<M: Machine> Counters<M> {
             .take_while(move |&at| Some(at) != end)
     }
 
-    /// Their counters.
+    /// The way from a group up to the root, or up to, and without, `end`.
     pub(crate) fn way(&self, index: u32, end: Option<u32>) -> Way<'_, M> {
+        let mut list = [self.counter(ROOT); LEVELS];
         let counters = self.groups(index, end).map(|at| self.counter(at));
-        Way::new(index, end, counters, self.counter(ROOT))
-    }
-
-    /// The group at a position of a way.
-    fn at(&self, way: &Way<'_, M>, position: usize) -> u32 {
-        let mut groups = self.groups(way.index, way.end);
-        groups.nth(position).expect("a position of the way")
-    }
-
-    /// Bytes that may be held as stock beside a charge of `bytes`.
-    ///
-    /// # Errors
-    /// The first group where the charge has no chance.
-    pub(super) fn room(&self, way: &Way<'_, M>, bytes: u64) -> Result<u64, u32> {
-        way.room(bytes).map_err(|at| self.at(way, at))
+        let filled = list.iter_mut().zip(counters).map(|(at, one)| *at = one);
+        let len = filled.count();
+        Way {
+            counters: self,
+            index,
+            end,
+            len,
+            list,
+        }
     }
 
     /// The first group from `index` up to, and without, `end` whose limit is smaller than a charge: no memory that is given back
@@ -272,49 +266,6 @@ impl<M: Machine> Counters<M> {
             // Full, both: after all calls that the caller knows to be over.
             let max = self.counter(at).settings.max.load(MemoryOrder::Full);
             self.usage_now(at).saturating_add(bytes) > max
-        })
-    }
-
-    /// Claims `bytes` on a way, everywhere or nowhere.
-    ///
-    /// # Errors
-    /// The first group where it does not fit.
-    pub(super) fn claim(&self, way: &Way<'_, M>, bytes: u64) -> Result<(), u32> {
-        way.claim(bytes).map_err(|position| {
-            self.unclaim_from(way, position, bytes);
-            self.at(way, position)
-        })
-    }
-
-    /// Gives a claim up, which is in no usage.
-    pub(super) fn unclaim(&self, way: &Way<'_, M>, bytes: u64) {
-        self.unclaim_from(way, 0, bytes);
-    }
-
-    /// Gives up a claim that did not get below a position.
-    fn unclaim_from(&self, way: &Way<'_, M>, position: usize, bytes: u64) {
-        if bytes > 0 {
-            way.give_up(position, bytes, false, |at, short| {
-                self.note_loss(self.at(way, at), short, way.end);
-                // The task that took them lowered the usages, too.
-                way.raise_from(at, short);
-            });
-        }
-    }
-
-    /// Returns bytes that were stock: lowers the usage, and gives up the claim.
-    pub(super) fn release(&self, way: &Way<'_, M>, bytes: u64) {
-        if bytes > 0 {
-            way.give_up(0, bytes, true, |at, short| {
-                self.note_loss(self.at(way, at), short, way.end);
-            });
-        }
-    }
-
-    /// Returns bytes that were charged, if the group has as many. Returns how many it had.
-    pub(super) fn release_if_there(&self, way: &Way<'_, M>, bytes: u64) -> u64 {
-        way.release_if_there(bytes, |at, short| {
-            self.note_loss(self.at(way, at), short, way.end);
         })
     }
 
@@ -401,47 +352,135 @@ impl<M: Machine> Counters<M> {
         let signed = |bytes| i64::try_from(bytes).unwrap_or(i64::MAX);
         (signed(lo), signed(hi))
     }
+}
 
-    /// Marks that a shard of `index` may hold stock, up to the root. Slow operations only: the last step of a drain waits for
-    /// them.
-    pub(super) fn mark_holder(&self, index: u32, shard: u32) {
-        self.counter(index).holders.mark(shard);
-        let mut at = index;
-        while let Some(parent) = self.tree.node(at).parent() {
-            self.counter(parent)
-                .holding_children
-                .mark(self.tree.node(at).ordinal());
-            at = parent;
-        }
+/// The counters from a group up to the root, or up to, and without, a group above. An operation looks them up once and walks them
+/// several times.
+pub(crate) struct Way<'a, M: Machine> {
+    counters: &'a Counters<M>,
+    pub(crate) index: u32,
+    /// The group at which it ends; `None` if it has the root.
+    pub(super) end: Option<u32>,
+    list: [&'a PageCounter<M>; LEVELS],
+    len: usize,
+}
+
+impl<'a, M: Machine> Way<'a, M> {
+    fn list(&self) -> &[&'a PageCounter<M>] {
+        &self.list[..self.len]
     }
 
-    /// Whether stock may be held at or below `index`.
-    pub(crate) fn has_holders(&self, index: u32) -> bool {
-        let counter = self.counter(index);
-        !counter.holders.is_empty() || !counter.holding_children.is_empty()
+    /// The group at a position.
+    fn group(&self, position: usize) -> u32 {
+        let mut groups = self.counters.groups(self.index, self.end);
+        groups.nth(position).expect("a position of the way")
     }
 
-    /// From now on a number stands for `bytes` that are charged.
-    #[inline(always)]
-    pub(crate) fn lend(&self, index: u32, bytes: u64) {
-        #[cfg(debug_assertions)]
-        self.counter(index).lend(bytes);
-        #[cfg(not(debug_assertions))]
-        let _ = (index, bytes);
-    }
-
-    /// A number that stood for `bytes` is about to be returned.
+    /// Bytes that may be held as stock beside a charge of `bytes`.
     ///
     /// # Errors
-    /// In builds with debug assertions: the bytes that there are such numbers for, if these are fewer.
-    #[inline(always)]
-    pub(crate) fn take_back(&self, index: u32, bytes: u64) -> Result<(), u64> {
-        #[cfg(debug_assertions)]
-        return self.counter(index).take_back(bytes);
-        #[cfg(not(debug_assertions))]
-        {
-            let _ = (index, bytes);
-            Ok(())
+    /// The first group where the charge has no chance. So a charge that is refused higher up usually shows nowhere below.
+    pub(super) fn room(&self, bytes: u64) -> Result<u64, u32> {
+        let mut least = USAGE_MAX;
+        for (at, counter) in self.list().iter().enumerate() {
+            let room = counter.room_beside(bytes);
+            least = least.min(room.ok_or_else(|| self.group(at))?);
         }
+        Ok(least)
+    }
+
+    /// Claims `bytes` everywhere or nowhere, from the top down: so what is claimed at a group is claimed above, too.
+    ///
+    /// # Errors
+    /// The first group where they do not fit.
+    pub(super) fn claim(&self, bytes: u64) -> Result<(), u32> {
+        let refuses = |counter: &&PageCounter<M>| !counter.add_claim(bytes);
+        let Some(at) = self.list().iter().rposition(refuses) else {
+            return Ok(());
+        };
+        self.unclaim_from(at, bytes);
+        Err(self.group(at))
+    }
+
+    /// Gives a claim up, which is in no usage.
+    pub(super) fn unclaim(&self, bytes: u64) {
+        self.unclaim_from(0, bytes);
+    }
+
+    /// Gives up a claim that did not get below a position.
+    fn unclaim_from(&self, position: usize, bytes: u64) {
+        if bytes > 0 {
+            self.give_up(position, bytes, false);
+        }
+    }
+
+    /// Returns bytes that were stock: lowers the usage, and gives up the claim.
+    pub(super) fn release(&self, bytes: u64) {
+        if bytes > 0 {
+            self.give_up(0, bytes, true);
+        }
+    }
+
+    /// Returns bytes that were charged, if the group has as many. Returns how many it had, which are fewer if another task came in
+    /// between.
+    pub(super) fn release_if_there(&self, bytes: u64) -> u64 {
+        let mut had = bytes;
+        if let Some(own) = self.list().first() {
+            if own.claimed() < bytes {
+                return 0;
+            }
+            own.lower(bytes);
+            had = own.take_claim(bytes);
+            if had < bytes {
+                own.raise(bytes - had);
+            }
+        }
+        self.give_up(1, had, true);
+        had
+    }
+
+    /// Gives claims up from a position on; bytes that are in the usage are taken out of it first. A counter that has fewer bytes lost
+    /// them before. That is noted, and the counters above are lowered by no more than it had, so that no other group loses bytes by it.
+    fn give_up(&self, from: usize, bytes: u64, in_usage: bool) {
+        let mut left = bytes;
+        for (at, counter) in self.list().iter().enumerate().skip(from) {
+            if in_usage {
+                counter.lower(left);
+            }
+            let had = counter.take_claim(left);
+            if had < left {
+                let short = left - had;
+                if in_usage {
+                    counter.raise(short);
+                }
+                self.counters.note_loss(self.group(at), short, self.end);
+                if !in_usage {
+                    // The task that took them lowered the usages, too.
+                    self.raise_from(at, short);
+                }
+                left = had;
+            }
+        }
+    }
+
+    /// Bytes that the group has: charged there and below, held as stock, or claimed.
+    pub(super) fn claimed(&self) -> u64 {
+        let own = self.list().first();
+        own.map_or(u64::MAX, |own| own.claimed())
+    }
+
+    /// Raises the usage by bytes that are claimed, and charged or held as stock.
+    pub(super) fn raise(&self, bytes: u64) {
+        self.raise_from(0, bytes);
+    }
+
+    fn raise_from(&self, position: usize, bytes: u64) {
+        let from = &self.list()[position..];
+        from.iter().for_each(|counter| counter.raise(bytes));
+    }
+
+    /// Lowers the usage by bytes that are about to be given up.
+    pub(super) fn lower(&self, bytes: u64) {
+        self.list().iter().for_each(|counter| counter.lower(bytes));
     }
 }

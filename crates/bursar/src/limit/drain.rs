@@ -111,8 +111,8 @@ impl<M: Machine> Counters<M> {
                 return Err(Refusal::Removed);
             }
             let way = self.way(index, end);
-            let room = self.room(&way, bytes);
-            match room.and_then(|_| self.claim(&way, bytes)) {
+            let room = way.room(bytes);
+            match room.and_then(|_| way.claim(bytes)) {
                 Ok(()) => {
                     self.commit_charge(&way, bytes, 0);
                     Ok(())
@@ -124,6 +124,12 @@ impl<M: Machine> Counters<M> {
                 Err(_) => Err(Refusal::Elsewhere),
             }
         })
+    }
+
+    /// Whether stock may be held at or below `index`.
+    pub(crate) fn has_holders(&self, index: u32) -> bool {
+        let counter = self.counter(index);
+        !counter.holders.is_empty() || !counter.holding_children.is_empty()
     }
 
     /// Takes all stock at and below `index` back, does `last` while no slow operation runs there, and lets them run again.
@@ -228,7 +234,7 @@ impl<M: Machine> Counters<M> {
             // Full: pairs with the look at the state that begins each operation; the cap is gone before it.
             slot.word(shard, STATE)
                 .fetch_and(!State::FROZEN, MemoryOrder::Full);
-            self.release(&self.way(index, None), stock);
+            self.way(index, None).release(stock);
             drained += stock;
             if stock > 0 {
                 // The task that asked for the drain tells listeners at and above `scope`, and may tell of no other groups.

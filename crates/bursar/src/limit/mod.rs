@@ -5,7 +5,6 @@
 //! |---|---|
 //! | `counter.rs` | one group's counter: usage, limits, the stock below it |
 //! | `counters.rs` | the counters of all groups; claiming along the way to the root |
-//! | `way.rs` | the counters from a group up to the root |
 //! | `stock.rs` | the bytes that CPUs hold ahead: batch, refill, return |
 //! | `over_return.rs` | returns of more bytes than a group has |
 //! | `drain.rs` | taking the stock of a subtree back; the last try before a refusal |
@@ -33,7 +32,6 @@ mod events;
 mod limits;
 mod over_return;
 mod stock;
-mod way;
 
 pub(crate) use counter::USAGE_MAX;
 pub(crate) use counters::{CHARGE_MAX, Closed, Counters, PROCESS, STOCK_MAX_MAX, StockSettings};

@@ -20,9 +20,8 @@
 use bursar_machine::{AtomicWord, Machine, MemoryOrder};
 
 use super::counter::PageCounter;
-use super::counters::{CHARGE_MAX, Counters};
+use super::counters::{CHARGE_MAX, Counters, Way};
 use super::events::Event;
-use super::way::Way;
 
 /// In [`super::counter::Settings::draining`]: the group has returned too much, and no stock is taken below it any more.
 pub(super) const NO_STOCK: u64 = 1 << 63;
@@ -49,6 +48,30 @@ impl<M: Machine> PageCounter<M> {
 }
 
 impl<M: Machine> Counters<M> {
+    /// From now on a number stands for `bytes` that are charged.
+    #[inline(always)]
+    pub(crate) fn lend(&self, index: u32, bytes: u64) {
+        #[cfg(debug_assertions)]
+        self.counter(index).lend(bytes);
+        #[cfg(not(debug_assertions))]
+        let _ = (index, bytes);
+    }
+
+    /// A number that stood for `bytes` is about to be returned.
+    ///
+    /// # Errors
+    /// In builds with debug assertions: the bytes that there are such numbers for, if these are fewer.
+    #[inline(always)]
+    pub(crate) fn take_back(&self, index: u32, bytes: u64) -> Result<(), u64> {
+        #[cfg(debug_assertions)]
+        return self.counter(index).take_back(bytes);
+        #[cfg(not(debug_assertions))]
+        {
+            let _ = (index, bytes);
+            Ok(())
+        }
+    }
+
     /// Returns `bytes` to all counters, past the stock, and puts off what the group does not have. The counters come first, because
     /// nothing keeps the group's record once no byte is charged. Calls `then` in between. Async-signal-safe.
     pub(crate) fn uncharge_directly<R>(
@@ -98,13 +121,13 @@ impl<M: Machine> Counters<M> {
     /// Returns `bytes` that were charged, if the group has them. If it has fewer and is drained, returns those, and notes the others.
     /// Returns how many the group had, and how many are left to return.
     fn release_charged(&self, way: &Way<'_, M>, bytes: u64) -> (u64, u64) {
-        let mut had = self.release_if_there(way, bytes);
+        let mut had = way.release_if_there(bytes);
         if had == bytes || !self.counter(way.index).is_drained() {
             return (had, bytes - had);
         }
         // Another task may be faster.
         while had < bytes && way.claimed() > 0 {
-            had += self.release_if_there(way, way.claimed().min(bytes - had));
+            had += way.release_if_there(way.claimed().min(bytes - had));
         }
         if had < bytes {
             self.note_over_return(way.index, bytes - had, way.end);
@@ -224,7 +247,7 @@ impl<M: Machine> Counters<M> {
             self.tree.chain(end).for_each(|at| {
                 self.counter(at).claim_anyway(bytes);
             });
-            self.way(end, None).raise_from(0, bytes);
+            self.way(end, None).raise(bytes);
         }
         self.stop_stock(index);
     }

@@ -9,9 +9,8 @@
 
 use bursar_machine::{AtomicWord, CAP, CHARGED, Machine, MemoryOrder, Outcome, Shard, Slot};
 
-use super::counters::Counters;
+use super::counters::{Counters, Way};
 use super::events::Event;
-use super::way::Way;
 
 /// Reason why a charge does not fit at first sight.
 #[derive(Debug)]
@@ -25,18 +24,18 @@ pub(crate) enum Short {
 impl<M: Machine> Counters<M> {
     /// Claims `bytes` and, if that fits too, half a batch ahead. Returns the bytes ahead.
     pub(crate) fn claim_ahead(&self, way: &Way<'_, M>, bytes: u64) -> Result<u64, u32> {
-        let room = self.room(way, bytes)?;
+        let room = way.room(bytes)?;
         let ahead = self.batch(room) / 2;
         // `record` looks at the shard again, because the task may move. The look here spares a claim that is given up.
         if way.end.is_none()
             && ahead > 0
             && bytes < self.stock.stock_max
             && self.tree.machine.current_shard() != self.tree.extra()
-            && self.claim(way, bytes + ahead).is_ok()
+            && way.claim(bytes + ahead).is_ok()
         {
             return Ok(ahead);
         }
-        self.claim(way, bytes).map(|()| 0)
+        way.claim(bytes).map(|()| 0)
     }
 
     /// The stock that a CPU may hold where there is this room, bytes.
@@ -72,11 +71,24 @@ impl<M: Machine> Counters<M> {
         self.mark_holder(index, shard.0);
     }
 
+    /// Marks that a shard of `index` may hold stock, up to the root. Slow operations only: the last step of a drain waits for
+    /// them.
+    fn mark_holder(&self, index: u32, shard: u32) {
+        self.counter(index).holders.mark(shard);
+        let mut at = index;
+        while let Some(parent) = self.tree.node(at).parent() {
+            self.counter(parent)
+                .holding_children
+                .mark(self.tree.node(at).ordinal());
+            at = parent;
+        }
+    }
+
     /// Records a charge that is claimed, with `ahead` more bytes for the stock, or with fewer if they do not fit there. Returns the
     /// bytes recorded. Slow operations only, if `ahead` > 0.
     pub(crate) fn commit_charge(&self, way: &Way<'_, M>, bytes: u64, ahead: u64) -> u64 {
         let reserved = bytes + self.record(way, bytes, ahead);
-        way.raise_from(0, reserved);
+        way.raise(reserved);
         reserved
     }
 
@@ -95,7 +107,7 @@ impl<M: Machine> Counters<M> {
             let cap = slot.word(shard, CAP).load(MemoryOrder::Relaxed);
             let room = u64::try_from(slot.room(shard)).unwrap_or(0);
             let surplus = ahead.saturating_sub(cap.saturating_sub(room));
-            self.unclaim(way, surplus);
+            way.unclaim(surplus);
             ahead -= surplus;
             match slot.adjust(shard, bytes as i64, (bytes + ahead) as i64) {
                 Outcome::Done => return ahead,
@@ -110,7 +122,7 @@ impl<M: Machine> Counters<M> {
                 Outcome::Short => break,
             }
         }
-        self.unclaim(way, ahead);
+        way.unclaim(ahead);
         self.adjust_anywhere(index, bytes as i64, bytes as i64);
         0
     }
@@ -179,11 +191,11 @@ impl<M: Machine> Counters<M> {
                 Outcome::Moved | Outcome::Short => false,
             };
             if committed {
-                self.unclaim(way, surplus);
+                way.unclaim(surplus);
                 return Some(surplus);
             }
             if surplus > 0 {
-                way.raise_from(0, surplus);
+                way.raise(surplus);
             }
             // Another thread on this CPU used the room meanwhile, or filled it, or a drain disarmed the shard.
             if outcome == Outcome::Short {
@@ -265,12 +277,12 @@ impl<M: Machine> Counters<M> {
         } else {
             self.charge_extra(index, bytes as i64);
         }
-        self.way(index, None).raise_from(0, bytes);
+        self.way(index, None).raise(bytes);
     }
 
     /// Reserves along the way up to `end`, charges, and keeps the rest as stock. Waits for gates to open. Returns the bytes
     /// reserved.
-    pub(crate) fn try_charge(
+    pub(crate) fn charge_with_stock(
         &self,
         index: u32,
         end: Option<u32>,

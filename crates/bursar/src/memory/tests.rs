@@ -118,11 +118,11 @@ fn others_keep_what_is_theirs_whatever_one_returns() {
 fn a_usage_stops_at_zero() {
     let (_memory, a, _b) = tenants();
     let counter = a.core().counters.counter(a.index());
-    assert_eq!(counter.unclaim(5), 0);
-    assert!(counter.claim(100));
-    assert_eq!(counter.unclaim(250), 100);
-    assert!(counter.claim(MIB), "nothing stays claimed");
-    assert_eq!(counter.unclaim(MIB), MIB);
+    assert_eq!(counter.take_claim(5), 0);
+    assert!(counter.add_claim(100));
+    assert_eq!(counter.take_claim(250), 100);
+    assert!(counter.add_claim(MIB), "nothing stays claimed");
+    assert_eq!(counter.take_claim(MIB), MIB);
     assert_eq!(counter.reserved(), 0);
 }
 

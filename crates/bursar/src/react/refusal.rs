@@ -13,7 +13,7 @@ use super::error::{ChargeError, LimitReached, TreeReport};
 use super::hooks::{Largest, Lately};
 use super::report::{self, Child, LARGEST_MAX, RENEW_NS};
 use super::{fork, lifetime, trace};
-use crate::limit::{CHARGE_MAX, Event};
+use crate::limit::Event;
 
 /// Number of children named in a refusal.
 const IN_REFUSALS: usize = 5;
@@ -27,13 +27,6 @@ pub(super) enum Refused {
     By(u32),
     /// The group was removed.
     Removed,
-}
-
-pub(super) fn check_size(bytes: u64) -> Result<(), ChargeError> {
-    if bytes > CHARGE_MAX {
-        return Err(ChargeError::TooLarge { requested: bytes });
-    }
-    Ok(())
 }
 
 /// Makes the error of a refused charge, and counts it.

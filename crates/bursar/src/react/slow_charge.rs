@@ -13,7 +13,7 @@ use super::reclaim::{RECLAIM_TRIES, Round};
 use super::refusal::{self, Refused};
 use super::wait::{self, Ticket};
 use super::{fork, high, lifetime, nowait, reclaim, tell, trace};
-use crate::limit::{Event, Refusal, Short};
+use crate::limit::{CHARGE_MAX, Event, Refusal, Short};
 
 /// Next step of a charge that is neither made nor refused yet.
 enum Next {
@@ -67,7 +67,7 @@ fn charge<M: Machine, R>(
             }
             Next::Try => {
                 operation.get_or_insert_with(|| fork::operation(core));
-                match core.counters.try_charge(index, end, bytes) {
+                match core.counters.charge_with_stock(index, end, bytes) {
                     Ok(reserved) => return Poll::Ready(Ok((reserved, then()))),
                     // Looked at only here, because a charge that fits needs no look.
                     Err(Short::At(at)) => match never_fits(core, (index, end), bytes) {
@@ -150,6 +150,13 @@ fn charge<M: Machine, R>(
             }
         }
     }
+}
+
+fn check_size(bytes: u64) -> Result<(), ChargeError> {
+    if bytes > CHARGE_MAX {
+        return Err(ChargeError::TooLarge { requested: bytes });
+    }
+    Ok(())
 }
 
 /// Step of a queued charge: refused if waiting is in vain, queued behind a charge that came before, or else tried.
@@ -241,7 +248,7 @@ pub(crate) fn try_charge<M: Machine>(
     if core.counters.charge_published(index, bytes, outcome) {
         return Ok(());
     }
-    refusal::check_size(bytes)?;
+    check_size(bytes)?;
     let charged = charge_and_settle(core, index, bytes);
     charged.map_err(|refused| refusal::refuse(core, index, refused, bytes))
 }
@@ -295,7 +302,7 @@ pub(crate) fn poll_charge<M: Machine>(
     // Repairs a forked child, so that it waits for no task that is gone.
     drop(fork::operation(core));
     if !ticket.has_waited() {
-        refusal::check_size(bytes)?;
+        check_size(bytes)?;
         if let Some(refused) = in_vain(core, ticket) {
             // Nothing has changed, so there is nothing to tell.
             return Poll::Ready(Err(refusal::refuse(core, index, refused, bytes)));
