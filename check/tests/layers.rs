@@ -23,6 +23,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("bursar-tpch", &[]),
     ("bursar-bench-peers", &[]),
     ("bursar-term", &[]),
+    ("bursar-top", &["bursar", "bursar-machine", "bursar-serve", "bursar-term"]),
     ("bursar-recording", &[]),
     ("bursar-observe", &[]),
     ("bursar-conditions", &["bursar-machine"]),
@@ -31,8 +32,8 @@ const CRATES: &[(&str, &[&str])] = &[
     ("bursar-kernel", &["bursar", "bursar-machine", "bursar-rig"]),
     ("bursar-experiments", &["bursar", "bursar-kernel", "bursar-machine", "bursar-recording", "bursar-rig"]),
     ("bursar-check", &["bursar", "bursar-experiments", "bursar-kernel", "bursar-machine", "bursar-rig", "bursar-sim"]),
-    ("bursar-cli", &["bursar", "bursar-check", "bursar-conditions", "bursar-experiments", "bursar-machine", "bursar-observe",
-        "bursar-recording", "bursar-serve", "bursar-sim", "bursar-term"]),
+    ("bursar-lab", &["bursar", "bursar-check", "bursar-experiments", "bursar-machine", "bursar-observe", "bursar-recording",
+        "bursar-sim", "bursar-term"]),
     ("bursar-bench", &["bursar", "bursar-alloc", "bursar-bench-peers", "bursar-conditions", "bursar-datafusion",
         "bursar-machine", "bursar-rig", "bursar-sim"]),
     ("bursar-example-server", &["bursar", "bursar-conditions"]),
@@ -134,7 +135,7 @@ const UNDECIDED: &[&[&str]] = &[
 ];
 
 /// Packages that know pages by their numbers alone.
-const WITHOUT_BYTES: &[&str] = &["bursar", "bursar-experiments", "bursar-check", "bursar-cli"];
+const WITHOUT_BYTES: &[&str] = &["bursar", "bursar-experiments", "bursar-check", "bursar-lab"];
 const BYTES: &[&[&str]] = &[&["NonNull"], &["HostFrames"], &["bursar_alloc"]];
 
 /// A rule: adds a line for each error.

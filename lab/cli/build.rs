@@ -1,4 +1,4 @@
-//! Notes the revision that is built, for the documents of `bursar run`.
+//! Notes the revision that is built, for the documents of `bursar-lab run`.
 
 use std::path::Path;
 use std::process::Command;

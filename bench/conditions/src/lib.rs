@@ -42,7 +42,7 @@ impl Conditions {
     pub fn here() -> Self {
         let unknown = || "unknown".to_owned();
         Self {
-            model: cpu_model().unwrap_or_else(unknown),
+            model: host::cpu_model().unwrap_or_else(unknown),
             cpus: host::allowed_cpus().len(),
             virtual_machine: field(&read("/proc/cpuinfo"), "flags")
                 .is_some_and(|flags| flags.split(' ').any(|flag| flag == "hypervisor")),
@@ -69,19 +69,6 @@ impl fmt::Display for Conditions {
         writeln!(f, "commit: {}; date: {}", self.commit, self.date)?;
         write!(f, "command: {}", self.command)
     }
-}
-
-/// Returns the CPUs' name for themselves, where the system has it. 64-bit Arm has two numbers instead.
-pub fn cpu_model() -> Option<String> {
-    model(&read("/proc/cpuinfo"))
-}
-
-fn model(cpuinfo: &str) -> Option<String> {
-    field(cpuinfo, "model name").or_else(|| {
-        let implementer = field(cpuinfo, "CPU implementer")?;
-        let part = field(cpuinfo, "CPU part")?;
-        Some(format!("CPU of implementer {implementer}, part {part}"))
-    })
 }
 
 /// The day, UTC, as year-month-day.
@@ -146,13 +133,6 @@ mod tests {
         let text = "processor\t: 0\nmodel name\t: Some CPU\n";
         assert_eq!(field(text, "model name").as_deref(), Some("Some CPU"));
         assert_eq!(field(text, "flags"), None);
-        assert_eq!(model(text).as_deref(), Some("Some CPU"));
-        let arm = "processor\t: 0\nCPU implementer\t: 0x41\nCPU part\t: 0xd0c\n";
-        assert_eq!(
-            model(arm).as_deref(),
-            Some("CPU of implementer 0x41, part 0xd0c")
-        );
-        assert_eq!(model("processor\t: 0\n"), None);
     }
 
     #[test]

@@ -149,7 +149,7 @@ impl Result {
             choices: found.choices.len(),
             order: order(&found.choices),
             replay: format!(
-                "bursar explore {}{group} --sections {} --replay {}",
+                "bursar-lab explore {}{group} --sections {} --replay {}",
                 self.protocol, self.sections, found.schedule
             ),
             is_stale: self.is_judged() && is_stale(found),

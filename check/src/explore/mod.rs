@@ -1,4 +1,4 @@
-//! The engine of `bursar explore`: the protocols, and others to compare with, under many schedules of a machine without time.
+//! The engine of `bursar-lab explore`: the protocols, and others to compare with, under many schedules of a machine without time.
 //!
 //! | part | file |
 //! |---|---|

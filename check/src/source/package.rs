@@ -25,10 +25,9 @@ pub enum House {
 #[rustfmt::skip]
 const HOUSES: [(House, &[&str]); 4] = [
     (House::Product, &["bursar-machine", "bursar", "bursar-alloc", "bursar-tower", "bursar-datafusion", "bursar-prometheus",
-        "bursar-serve", "bursar-capi", "bursar-term"]),
-    // `bursar-lab` is the name that `bursar-experiments` had.
-    (House::Lab, &["bursar-recording", "bursar-rig", "bursar-sim", "bursar-kernel", "bursar-lab", "bursar-experiments",
-        "bursar-observe", "bursar-cli"]),
+        "bursar-serve", "bursar-capi", "bursar-term", "bursar-top"]),
+    (House::Lab, &["bursar-recording", "bursar-rig", "bursar-sim", "bursar-kernel", "bursar-experiments",
+        "bursar-observe", "bursar-lab"]),
     (House::Check, &["bursar-check"]),
     (House::Bench, &["bursar-bench", "bursar-bench-peers", "bursar-conditions", "bursar-tpch", "bursar-example-server",
         "bursar-example-distributed", "bursar-example-engines"]),

@@ -18,5 +18,6 @@ pub mod page;
 pub mod place;
 pub mod progress;
 pub mod shell;
+pub mod system;
 pub mod units;
 pub mod width;

@@ -107,20 +107,20 @@ mod tests {
 
     #[test]
     fn the_second_column_is_continued_beside_or_below_the_first() {
-        let line = "  bursar run   one screen of what an experiment found";
+        let line = "  bursar top   one screen of what an experiment found";
         assert_eq!(
             reflowed(line, Some(41)),
-            "  bursar run   one screen of what an\n               experiment found\n"
+            "  bursar top   one screen of what an\n               experiment found\n"
         );
         assert_eq!(
             reflowed(line, Some(30)),
-            "  bursar run\n      one screen of what an\n      experiment found\n"
+            "  bursar top\n      one screen of what an\n      experiment found\n"
         );
         assert_eq!(reflowed(line, Some(80)), format!("{line}\n"));
         assert_eq!(reflowed("no columns here", Some(12)), "no columns\nhere\n");
         assert_eq!(
-            reflowed("  bursar report result.json", Some(20)),
-            "  bursar report\n     result.json\n"
+            reflowed("  bursar doctor result.json", Some(20)),
+            "  bursar doctor\n     result.json\n"
         );
     }
 }

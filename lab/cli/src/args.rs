@@ -10,23 +10,20 @@ use clap::{Args as ClapArgs, ColorChoice, Parser, Subcommand};
 
 use crate::compare::{Compare, EXAMPLES as COMPARE_EXAMPLES};
 use crate::explore::{EXAMPLES as EXPLORE_EXAMPLES, Explore};
-use crate::live::{STAT_EXAMPLES, Stat, TOP_EXAMPLES, TOP_KEYS, Top};
 use crate::observe::{EXAMPLES as OBSERVE_EXAMPLES, NOTES as OBSERVE_NOTES, Observe};
 
 const EXAMPLES: &str = "\
 Examples:
-  bursar run                      three questions, answered on one screen
-  bursar list memcg-flush         its loads, variants and parameters
-  bursar run memcg-flush          all its loads, with all figures
-  bursar run memcg-flush -m host  with real threads on this machine
-  bursar run vmstat-spread -s cpus=72,384,1024 --quick -o herds.html
-  bursar run memcg-flush --seeds 20 -o out.json
-  bursar report out.json          the tables of a result
-  bursar compare before.json after.json
-  bursar explore --schedules 1000000
-  bursar observe                  whether this kernel has the three problems
-  bursar top                      who uses memory in a running server
-  bursar doctor                   how Bursar works on this machine, and why
+  bursar-lab run                      three questions, answered on one screen
+  bursar-lab list memcg-flush         its loads, variants and parameters
+  bursar-lab run memcg-flush          all its loads, with all figures
+  bursar-lab run memcg-flush -m host  with real threads on this machine
+  bursar-lab run vmstat-spread -s cpus=72,384,1024 --quick -o herds.html
+  bursar-lab run memcg-flush --seeds 20 -o out.json
+  bursar-lab report out.json          the tables of a result
+  bursar-lab compare before.json after.json
+  bursar-lab explore --schedules 1000000
+  bursar-lab observe                  whether this kernel has the three problems
 
 The width of tables is that of the terminal, or COLUMNS if it is set. Pipes and
 files get lines of any length.
@@ -53,11 +50,11 @@ The output is TOML, for the file beside the experiment's. The experiment uses
 it after the next build.
 
 Examples:
-  bursar calibrate memcg-flush --keep 20 -o experiments/memcg-flush.draws.toml";
+  bursar-lab calibrate memcg-flush -o experiments/memcg-flush.draws.toml";
 
 const MACHINES: &str = "\
-`bursar run` alone also writes a page with pictures: to bursar-run.html in the
-current directory, or to the FILE.html of -o. Of its own accord it replaces
+`bursar-lab run` alone also writes a page with pictures: to bursar-run.html in
+the current directory, or to the FILE.html of -o. Of its own accord it replaces
 only a page that it wrote. With -f, the figures of the same runs are printed in
 that form; -v adds all tables to the screen.
 
@@ -73,42 +70,42 @@ Machines:
 A list of values is a sweep: -s cpus=72,384 -s readers=100,1000 gives four
 documents, in this order. Keys of the machine can be set like parameters.
 No key may be set twice.
-`bursar list EXPERIMENT` lists loads, variants and parameters.";
+`bursar-lab list EXPERIMENT` lists loads, variants and parameters.";
 
 const RUN_EXAMPLES: &str = "\
 Examples:
-  bursar run                              three questions on one screen
-  bursar run --quick                      the quick form of every experiment
-  bursar run memcg-flush --quick          that of one
-  bursar run memcg-flush -m host          with real threads on this machine
-  bursar run memcg-flush -m sim:cpus=8 -s load=small -s readers=10,100
-  bursar run memcg-flush --seeds 20 -o out.json
-  bursar run memcg-flush --seeds 20 --shard 3/4 -o part-3.json";
+  bursar-lab run                              three questions on one screen
+  bursar-lab run --quick                      the quick form of every experiment
+  bursar-lab run memcg-flush --quick          that of one
+  bursar-lab run memcg-flush -m host          with real threads on this machine
+  bursar-lab run memcg-flush -m sim:cpus=8 -s load=small -s readers=10,100
+  bursar-lab run memcg-flush --seeds 20 -o out.json
+  bursar-lab run memcg-flush --seeds 20 --shard 3/4 -o part-3.json";
 
 const LIST_EXAMPLES: &str = "\
 Examples:
-  bursar list                        the experiments, a line each
-  bursar list memcg-flush            its loads, variants and parameters
-  bursar list memcg-flush -f json    the same for programs";
+  bursar-lab list                        the experiments, a line each
+  bursar-lab list memcg-flush            its loads, variants and parameters
+  bursar-lab list memcg-flush -f json    the same for programs";
 
 const COMPLETIONS_EXAMPLES: &str = "\
 Examples:
-  source <(bursar completions bash)
-  bursar completions zsh -o ~/.zfunc/_bursar
-  bursar completions fish -o ~/.config/fish/completions/bursar.fish";
+  source <(bursar-lab completions bash)
+  bursar-lab completions zsh -o ~/.zfunc/_bursar-lab
+  bursar-lab completions fish -o ~/.config/fish/completions/bursar-lab.fish";
 
 const MAN_EXAMPLES: &str = "\
 Examples:
-  bursar man -o bursar.1              the page of the program
-  bursar man run -o bursar-run.1      the page of a command
-  bursar man run | man -l -";
+  bursar-lab man -o bursar-lab.1          the page of the program
+  bursar-lab man run -o bursar-lab-run.1  the page of a command
+  bursar-lab man run | man -l -";
 
 const REPORT_EXAMPLES: &str = "\
 Examples:
-  bursar report out.json                  the tables of a result
-  bursar report out.json -o out.html      a page with pictures and tables
-  bursar report out.json -o out.svg       the pictures alone
-  bursar report part-1.json part-2.json -o whole.json";
+  bursar-lab report out.json                  the tables of a result
+  bursar-lab report out.json -o out.html      a page with pictures and tables
+  bursar-lab report out.json -o out.svg       the pictures alone
+  bursar-lab report part-1.json part-2.json -o whole.json";
 
 const REPORT_CODES: &str = "\
 Exit codes:
@@ -120,7 +117,7 @@ Exit codes:
 
 /// Memory accounting for many tenants in one process, judged by experiment.
 #[derive(Debug, Parser)]
-#[command(name = "bursar", version, after_help = format!("{EXAMPLES}{EXIT_CODES}"), color = ColorChoice::Auto)]
+#[command(name = "bursar-lab", version, after_help = format!("{EXAMPLES}{EXIT_CODES}"), color = ColorChoice::Auto)]
 pub struct Args {
     #[command(subcommand)]
     pub command: Command,
@@ -151,14 +148,6 @@ pub enum Command {
     /// Tell whether the running Linux kernel has the three problems
     #[command(help_template = EXAMPLES_FIRST, before_help = OBSERVE_EXAMPLES, after_help = OBSERVE_NOTES)]
     Observe(Observe),
-    /// Print the memory groups of a running server
-    #[command(help_template = EXAMPLES_FIRST, before_help = STAT_EXAMPLES)]
-    Stat(Stat),
-    /// Show the memory groups of a running server as they change
-    #[command(help_template = EXAMPLES_FIRST, before_help = TOP_EXAMPLES, after_help = TOP_KEYS)]
-    Top(Top),
-    /// Show the backend of this machine, why it was chosen, and how to force another
-    Doctor,
     /// Print the completions of a shell
     #[command(before_help = COMPLETIONS_EXAMPLES, help_template = EXAMPLES_FIRST)]
     Completions(Completions),
@@ -184,13 +173,13 @@ pub struct Run {
     /// Shorter run; prints figures but no verdicts. Implied if no experiment is named
     #[arg(long)]
     pub quick: bool,
-    /// Run only the I-th of N parts of the seeds; `bursar report` merges the results
+    /// Run only the I-th of N parts of the seeds; `bursar-lab report` merges the results
     #[arg(long, value_name = "I/N", value_parser = shard, default_value_t = SeedShard::WHOLE)]
     pub shard: SeedShard,
 }
 
 impl Run {
-    /// Whether nothing is asked for but what `bursar run` does by itself.
+    /// Whether nothing is asked for but what `bursar-lab run` does by itself.
     pub fn is_alone(&self) -> bool {
         self.experiments.is_empty()
             && self.machine.is_none()
@@ -237,7 +226,7 @@ pub struct List {
 
 #[derive(Debug, ClapArgs)]
 pub struct Report {
-    /// Files that `bursar run -f json` wrote
+    /// Files that `bursar-lab run -f json` wrote
     #[arg(value_name = "RESULT", required = true)]
     pub files: Vec<PathBuf>,
 }

@@ -1,4 +1,4 @@
-//! `bursar calibrate`: draws of uncertain constants, and which of them fit the calibration rows. Without such rows every draw fits;
+//! `bursar-lab calibrate`: draws of uncertain constants, and which of them fit the calibration rows. Without such rows every draw fits;
 //! the ensemble then spans what is unknown.
 
 use std::any::Any;
@@ -226,6 +226,6 @@ fn document(name: &str, draws: &Draws) -> Result<String, Failure> {
     let body = toml::to_string(draws).map_err(Failure::unavailable)?;
     Ok(format!(
         "# Draws of the cost model's uncertain constants and of the parameters in [uncertain] that fit the calibration rows of\n\
-         # {name}.toml. Made by `bursar calibrate {name}`; do not edit.\n{body}"
+         # {name}.toml. Made by `bursar-lab calibrate {name}`; do not edit.\n{body}"
     ))
 }

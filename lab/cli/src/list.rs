@@ -1,4 +1,4 @@
-//! `bursar list`: the experiments, and what can be set of each, from what the program has in it.
+//! `bursar-lab list`: the experiments, and what can be set of each, from what the program has in it.
 
 use std::fmt::Write;
 use std::process::ExitCode;
@@ -159,7 +159,7 @@ fn overview(all: &[Described], form: Markup) -> String {
         let about = format!("{} ({})", one.title, times(seconds, quick));
         text.push_str(&entry(&one.name, &about, form));
     }
-    let more = "`bursar list EXPERIMENT` lists loads, variants and parameters. `bursar run EXPERIMENT` runs it. Times are for one \
+    let more = "`bursar-lab list EXPERIMENT` lists loads, variants and parameters. `bursar-lab run EXPERIMENT` runs it. Times are for one \
                 seed on this machine.";
     text + "\n" + &reflowed(more, Some(width(form)))
 }

@@ -238,7 +238,7 @@ pub fn check_model(model: &str, experiment: &str) -> Result<(), Failure> {
         return Ok(());
     }
     Err(Failure::unavailable(format!(
-        "the draws of {experiment} are of cost model {model}, and this program has {own}; `bursar calibrate {experiment}` makes \
+        "the draws of {experiment} are of cost model {model}, and this program has {own}; `bursar-lab calibrate {experiment}` makes \
          new ones, and -s draws=none does without"
     )))
 }

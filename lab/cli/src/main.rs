@@ -1,4 +1,4 @@
-//! `bursar`: runs Bursar's experiments and says how the library works on this machine.
+//! `bursar-lab`: runs Bursar's experiments.
 //!
 //! Standard output holds the document that was asked for and nothing else; progress and remarks go to standard error.
 
@@ -7,7 +7,6 @@
 mod args;
 mod calibrate;
 mod compare;
-mod doctor;
 mod explore;
 mod findings;
 mod format;
@@ -16,7 +15,6 @@ mod html;
 mod jobs;
 mod latency_ranges;
 mod list;
-mod live;
 mod machine;
 mod observe;
 mod page;
@@ -55,9 +53,6 @@ fn main() -> ExitCode {
         Command::Completions(completions) => shell::completions::<Args>(completions, &args.global),
         Command::Man(man) => shell::man::<Args>(man, &args.global),
         Command::Observe(observe) => observe::observe(observe, &args.global),
-        Command::Stat(stat) => live::stat(stat, &args.global),
-        Command::Top(top) => live::top(top, &args.global),
-        Command::Doctor => doctor::doctor(&args.global),
     };
     match ended {
         Ok(code) => code,

@@ -1,4 +1,4 @@
-//! The page of `bursar run` alone, which is written beside the screen without being asked for.
+//! The page of `bursar-lab run` alone, which is written beside the screen without being asked for.
 
 use std::fs;
 use std::io::{ErrorKind, Write};
@@ -9,7 +9,7 @@ use crate::place;
 /// The page, in the current directory.
 pub const NAME: &str = "bursar-run.html";
 /// The last line of a page that this program wrote of its own accord, and may replace.
-const MARK: &str = "<!-- written by `bursar run`, which replaces this file -->\n";
+const MARK: &str = "<!-- written by `bursar-lab run`, which replaces this file -->\n";
 
 /// Writes the page into a directory. A file of that name is replaced only if an earlier run wrote it.
 ///
@@ -24,7 +24,7 @@ pub fn write(directory: &Path, page: &str) -> Result<(), String> {
         Ok(_) => {
             let old = fs::read(path).map_err(|error| error.to_string())?;
             if !old.ends_with(MARK.as_bytes()) {
-                return Err("there is a file that `bursar run` did not write".to_owned());
+                return Err("there is a file that `bursar-lab run` did not write".to_owned());
             }
         }
     }

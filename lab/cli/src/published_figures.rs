@@ -61,7 +61,7 @@ fn not_judged(documents: &[&Document], is_verbose: bool) -> String {
         _ => "NAME",
     };
     let mut said = format!(
-        "Nothing is judged here. `bursar run {name} --seeds {SEEDS_NEEDED}` judges by {}.",
+        "Nothing is judged here. `bursar-lab run {name} --seeds {SEEDS_NEEDED}` judges by {}.",
         counted(figures.sum::<usize>(), "published figure")
     );
     if !is_verbose {

@@ -1,4 +1,4 @@
-//! `bursar report`: results that are in files, merged where they are parts of one run.
+//! `bursar-lab report`: results that are in files, merged where they are parts of one run.
 
 use std::process::ExitCode;
 

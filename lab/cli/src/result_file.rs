@@ -1,4 +1,4 @@
-//! Reading back what `bursar run -f json` wrote.
+//! Reading back what `bursar-lab run -f json` wrote.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -83,5 +83,5 @@ fn one_or_several<T: DeserializeOwned>(text: &[u8]) -> Result<Vec<T>, String> {
 }
 
 fn foreign(problem: &str) -> String {
-    format!("is not a result of `bursar run -f json`: {problem}")
+    format!("is not a result of `bursar-lab run -f json`: {problem}")
 }

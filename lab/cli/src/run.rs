@@ -1,4 +1,4 @@
-//! `bursar run`.
+//! `bursar-lab run`.
 
 use std::io::{IsTerminal, Write};
 use std::panic::resume_unwind;
@@ -281,7 +281,7 @@ mod tests {
             (&["memcg-flush"], "whole"),
             (&["memcg-flush", "-o", page], "whole"),
         ] {
-            let all = [&["bursar", "run"], arguments].concat();
+            let all = [&["bursar-lab", "run"], arguments].concat();
             let args = Args::try_parse_from(all).expect("a command line");
             let Command::Run(run) = &args.command else {
                 unreachable!("it is `run`")

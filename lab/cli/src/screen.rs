@@ -1,4 +1,4 @@
-//! The screen of `bursar run` alone: one question of each kernel thread, and its answer by the figures of one run.
+//! The screen of `bursar-lab run` alone: one question of each kernel thread, and its answer by the figures of one run.
 
 use bursar_experiments::document::{Document, VariantResult};
 use bursar_experiments::machine_info::MachineInfo;
@@ -212,9 +212,9 @@ pub fn text(documents: &[Document], seconds: f64, page: &str, form: Markup) -> S
     let interrupted = "INTERRUPTED: only the runs that had finished are in these figures.";
     let last = [
         "p50 and p99: half, and 99 of 100, took at most as long. One seed judges nothing: \
-         `bursar run NAME --seeds 20` judges by published figures.",
+         `bursar-lab run NAME --seeds 20` judges by published figures.",
         page,
-        "More: `bursar list`, and `bursar run NAME -v` for all figures of one.",
+        "More: `bursar-lab list`, and `bursar-lab run NAME -v` for all figures of one.",
     ];
     if is_interrupted {
         text.push_str(&wrapped(
@@ -343,7 +343,7 @@ fn upkeep(document: &Document) -> Option<String> {
     let ((own, own_mean), (all, mean)) = (of("phase-exact")?, of("upstream")?);
     let synthetic = synthetic_lock(document).map_or_else(String::new, |lock| {
         format!(
-            " The load is synthetic: upkeep is one hold of a shared lock for {lock}. The thread's load: `bursar run vmstat-spread`."
+            " The load is synthetic: upkeep is one hold of a shared lock for {lock}. The thread's load: `bursar-lab run vmstat-spread`."
         )
     });
     Some(format!(

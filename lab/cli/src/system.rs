@@ -1,10 +1,11 @@
 //! Description of this machine, for documents.
 
 use bursar_experiments::machine_info::HostInfo;
-use bursar_machine::host::StartError;
+use bursar_machine::host::{StartError, cpu_model};
 use bursar_machine::{Host, Machine};
 
 use crate::failure::Failure;
+use bursar_term::system;
 
 /// The host, ready to use.
 pub fn host() -> Result<Host, Failure> {
@@ -19,19 +20,8 @@ pub fn describe(host: &Host) -> HostInfo {
     HostInfo {
         cpus: host.cpus(),
         nodes: host.nodes(),
-        model: bursar_conditions::cpu_model().unwrap_or_else(|| "unknown CPU".to_owned()),
-        system: system(),
+        model: cpu_model().unwrap_or_else(|| "unknown CPU".to_owned()),
+        system: system::name(),
         backend: host.report().backend.to_string(),
     }
-}
-
-fn system() -> String {
-    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    format!(
-        "{} {} {}",
-        std::env::consts::OS,
-        release.trim(),
-        std::env::consts::ARCH
-    )
-    .replace("  ", " ")
 }

@@ -107,29 +107,27 @@ fn an_output_that_cannot_be_written_is_named_before_the_run() {
 fn an_ending_that_names_no_form_is_refused_unless_a_form_is_asked_for() {
     for name in ["out.pdf", "x.foo", "out.json.gz"] {
         let scratch = Scratch::new(name);
-        for arguments in [&QUICK[..], &["doctor"]] {
+        for arguments in [&QUICK[..], &["list"]] {
             let arguments = [arguments, &["-o", scratch.path()]].concat();
             let known = "known endings: .txt, .json, .ndjson, .jsonl, .csv, .md, .svg, .html, .htm";
             assert_refused(&arguments, 2, known);
         }
         assert!(!scratch.0.exists());
-        let output = bursar(&["doctor", "-fjson", "-o", scratch.path()]);
+        let output = bursar(&["list", "-fjson", "-o", scratch.path()]);
         succeeded(&output);
     }
 }
 
 #[test]
 fn an_unknown_backend_is_refused() {
-    for arguments in [&["doctor"][..], &QUICK] {
-        let output = command()
-            .args(arguments)
-            .env("BURSAR_BACKEND", "abacus")
-            .output()
-            .expect("the program starts");
-        assert_eq!(output.status.code(), Some(2));
-        assert!(stderr(&output).contains("abacus"), "{}", stderr(&output));
-        assert!(output.stdout.is_empty());
-    }
+    let output = command()
+        .args(QUICK)
+        .env("BURSAR_BACKEND", "abacus")
+        .output()
+        .expect("the program starts");
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("abacus"), "{}", stderr(&output));
+    assert!(output.stdout.is_empty());
 }
 
 #[test]
@@ -263,51 +261,11 @@ fn a_refused_run_leaves_an_old_document_alone_and_makes_no_new_one() {
 fn a_reader_that_goes_away_is_no_error() {
     for arguments in [
         &["--help"][..],
-        &["doctor"],
+        &["list"],
         &[&QUICK[..], &["-f", "json"]].concat(),
     ] {
         assert_survives_a_reader_that_goes_away(arguments);
     }
-}
-
-#[test]
-fn doctor_names_the_backend_and_how_to_force_one() {
-    let text = stdout(&bursar(&["doctor"]));
-    assert!(text.contains("BURSAR_BACKEND"), "{text}");
-    let document = parsed(&["doctor", "-f", "json"]);
-    let backend = document["backend"].as_str().expect("a name");
-    assert!(["rseq", "percpu-atomic", "sharded"].contains(&backend));
-    assert!(text.contains(backend));
-    assert!(
-        document["checks"]
-            .as_array()
-            .is_some_and(|checks| !checks.is_empty())
-    );
-}
-
-#[test]
-fn doctor_names_the_memory_limit_and_the_resident_size() {
-    let text = stdout(&bursar(&["doctor"]));
-    let document = parsed(&["doctor", "-f", "json"]);
-    let checks = document["checks"].as_array().expect("a list");
-    for name in ["cgroup memory limit", "resident size"] {
-        assert!(text.contains(name), "{text}");
-        let check = checks.iter().find(|check| check["name"] == name);
-        let detail = check.and_then(|check| check["detail"].as_str());
-        assert!(detail.is_some_and(|detail| !detail.is_empty()), "{name}");
-    }
-}
-
-#[test]
-fn doctor_follows_a_forced_backend() {
-    let output = command()
-        .args(["doctor", "-f", "json"])
-        .env("BURSAR_BACKEND", "sharded")
-        .output()
-        .expect("the program starts");
-    let document: serde_json::Value = serde_json::from_slice(&output.stdout).expect("one document");
-    assert_eq!(document["backend"], "sharded");
-    assert_eq!(document["forced"], true);
 }
 
 #[test]
@@ -332,7 +290,7 @@ fn run_and_report_begin_their_help_with_examples_of_their_own() {
             let [examples, usage] = ["Examples:", "Usage:"].map(|part| text.find(part));
             assert!(examples.is_some() && examples < usage, "{text}");
             let of_others = text.lines().filter(|line| {
-                let command = line.strip_prefix("  bursar ");
+                let command = line.strip_prefix("  bursar-lab ");
                 command.is_some_and(|command| !command.starts_with(name))
             });
             assert_eq!(of_others.count(), 0, "{text}");

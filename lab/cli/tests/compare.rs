@@ -1,4 +1,4 @@
-//! `bursar compare`: what is clear, what is not, and what cannot be compared.
+//! `bursar-lab compare`: what is clear, what is not, and what cannot be compared.
 
 mod common;
 
@@ -150,7 +150,7 @@ fn what_is_no_result_is_refused() {
     assert_refused(
         &["compare", one.path(), twice.path()],
         2,
-        "twice; `bursar report` merges",
+        "twice; `bursar-lab report` merges",
     );
     assert_refused(
         &["compare", one.path(), one.path(), "-fsvg"],

@@ -1,4 +1,4 @@
-//! `bursar explore` as a program.
+//! `bursar-lab explore` as a program.
 
 mod common;
 

@@ -171,7 +171,7 @@ fn an_ignored_signal_that_was_inherited_interrupts_all_the_same() {
         let mut program = Command::new("sh");
         program
             .args(["-c", "trap '' INT TERM; exec \"$0\" \"$@\""])
-            .arg(env!("CARGO_BIN_EXE_bursar"))
+            .arg(env!("CARGO_BIN_EXE_bursar-lab"))
             .args(MANY_DRAWS)
             .arg(&scratch.0);
         assert_eq!(interrupt(program, "finished 9 ", signal), Some(130));

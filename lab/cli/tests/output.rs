@@ -4,7 +4,6 @@
 mod common;
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -46,7 +45,7 @@ impl Drop for Directory {
 fn on_a_full_disk(arguments: &[&str]) -> Output {
     Command::new("sh")
         .args(["-c", "trap '' XFSZ; ulimit -f 0; exec \"$@\"", "sh"])
-        .arg(env!("CARGO_BIN_EXE_bursar"))
+        .arg(env!("CARGO_BIN_EXE_bursar-lab"))
         .args(arguments)
         .env_remove("COLUMNS")
         .stdin(Stdio::null())
@@ -66,7 +65,6 @@ fn a_file_that_cannot_be_written_stays_and_the_table_is_shown() {
     for (arguments, table) in [
         (&["report", result][..], "Findings"),
         (&["compare", result, result], "Findings"),
-        (&["doctor"], "BURSAR_BACKEND"),
         (&["list"], "vmstat-spread"),
         (&["explore", "combining", "--schedules", "10"], "combining"),
         (&SIMULATED, "Findings"),
@@ -130,42 +128,4 @@ fn a_recording_that_cannot_be_written_stays_and_the_document_is_shown() {
     assert_eq!(directory.names(), ["old.bursar"]);
     let kept = fs::read_to_string(&old).expect("the file");
     assert_eq!(kept, "an older recording");
-}
-
-/// The new file is as its owner has set the old one, under the same names.
-#[test]
-fn a_result_keeps_the_links_and_the_permissions_of_the_old_one() {
-    let directory = Directory::new("link");
-    let (file, link) = (directory.file("it.json"), directory.file("latest.json"));
-    fs::write(&file, "old").expect("room");
-    fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).expect("it is ours");
-    symlink("it.json", &link).expect("a link");
-    succeeded(&bursar(&["doctor", "-o", text(&link)]));
-    assert!(link.is_symlink());
-    let written = fs::read_to_string(&file).expect("the file");
-    assert!(written.contains("\"backend\""), "{written}");
-    let mode = file.metadata().expect("the file").permissions().mode();
-    assert_eq!(mode & 0o777, 0o640);
-    assert_eq!(directory.names(), ["it.json", "latest.json"]);
-}
-
-/// A file beside which no other can be made is refused before anything runs.
-#[test]
-#[cfg(target_os = "linux")]
-fn a_directory_that_takes_no_file_is_named_before_the_run() {
-    let comm = "/proc/self/comm";
-    let output = bursar(&["doctor", "-f", "json", "-o", comm]);
-    assert_eq!(output.status.code(), Some(2), "{output:?}");
-    let said = stderr(&output);
-    assert!(said.contains(comm) && said.contains("beside it"), "{said}");
-    assert!(output.stdout.is_empty(), "{output:?}");
-}
-
-#[test]
-#[cfg(target_os = "linux")]
-fn a_full_device_is_an_error_and_no_panic() {
-    let output = bursar(&["doctor", "-o", "/dev/full"]);
-    assert_eq!(output.status.code(), Some(3));
-    assert!(stderr(&output).contains("/dev/full"), "{}", stderr(&output));
-    assert!(stdout(&output).contains("BURSAR_BACKEND"), "{output:?}");
 }

@@ -100,14 +100,18 @@ fn hostile_names_stay_texts() {
 #[test]
 fn what_has_no_picture_says_so() {
     for arguments in [
-        &["doctor", "-fsvg"][..],
-        &["doctor", "-o", "/tmp/no-such-picture.svg"],
+        &["list", "-fsvg"][..],
+        &["list", "-o", "/tmp/no-such-picture.svg"],
         &["explore", "--schedules=10", "-fsvg"],
         &["observe", "--read", "no-such-file", "-fsvg"],
     ] {
-        common::assert_refused(arguments, 2, "only `bursar run` and `bursar report` have");
+        common::assert_refused(
+            arguments,
+            2,
+            "only `bursar-lab run` and `bursar-lab report` have",
+        );
     }
-    common::assert_refused(&["doctor", "-fhtml"], 2, "and `bursar observe` have");
+    common::assert_refused(&["list", "-fhtml"], 2, "have the form html");
     assert!(!std::path::Path::new("/tmp/no-such-picture.svg").exists());
 }
 

@@ -1,4 +1,4 @@
-//! `bursar report`: parts of a run give the whole, and nothing else is merged.
+//! `bursar-lab report`: parts of a run give the whole, and nothing else is merged.
 
 mod common;
 
@@ -74,7 +74,7 @@ fn what_is_no_result_is_refused_by_name_and_place() {
             "is not JSON: expected value at line 1 column 1",
         ),
         ("foreign", "{\"benches\": []}", "it has no key `schema`"),
-        ("number", "3", "is not a result of `bursar run -f json`"),
+        ("number", "3", "is not a result of `bursar-lab run -f json`"),
         ("list", "[]", "holds no result"),
         (
             "later",

@@ -1,4 +1,4 @@
-//! `bursar run` alone: one screen, and a page beside it. Its runs take some seconds, so they are few.
+//! `bursar-lab run` alone: one screen, and a page beside it. Its runs take some seconds, so they are few.
 
 mod common;
 

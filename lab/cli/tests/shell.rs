@@ -8,14 +8,13 @@ use std::process::{Command, Output, Stdio};
 use common::*;
 
 /// Every command, as the help of the program lists them.
-const COMMANDS: [&str; 9] = [
+const COMMANDS: [&str; 8] = [
     "run",
     "report",
     "compare",
     "explore",
     "calibrate",
     "list",
-    "doctor",
     "completions",
     "man",
 ];
@@ -61,7 +60,7 @@ fn man_pages_are_accepted_by_man() {
         let page = succeeded(&bursar(&arguments));
         let name = arguments
             .get(1)
-            .map_or("bursar".to_owned(), |it| format!("bursar-{it}"));
+            .map_or("bursar-lab".to_owned(), |it| format!("bursar-lab-{it}"));
         assert!(page.contains(&format!(".TH {name} 1")), "{page}");
         let Some(shown) = fed("man", &["-l", "-"], page.as_bytes()) else {
             continue;
@@ -71,7 +70,9 @@ fn man_pages_are_accepted_by_man() {
             assert!(stdout(&shown).contains("SYNOPSIS"), "{}", stdout(&shown));
         }
     }
-    assert!(stdout(&bursar(&["man", "run"])).contains("bursar run memcg\\-flush \\-\\-quick"));
+    assert!(
+        stdout(&bursar(&["man", "run"])).contains("bursar\\-lab run memcg\\-flush \\-\\-quick")
+    );
     assert_refused(
         &["man", "sun"],
         2,

@@ -1,4 +1,4 @@
-//! `bursar run` on simulated machines: the same seed gives the same bytes, and every figure says that it is simulated.
+//! `bursar-lab run` on simulated machines: the same seed gives the same bytes, and every figure says that it is simulated.
 
 mod common;
 
@@ -197,7 +197,7 @@ fn published_figures_stand_beside_those_of_their_machine_and_load() {
     }
     let table = stdout(&bursar(&arguments));
     assert!(!table.contains("inconclusive"), "{table}");
-    let said = "Nothing is judged here. `bursar run memcg-flush --seeds 20` judges by 4 published figures.";
+    let said = "Nothing is judged here. `bursar-lab run memcg-flush --seeds 20` judges by 4 published figures.";
     assert!(table.contains(said), "{table}");
     let table = stdout(&bursar(&[&arguments[..], &["-v"]].concat()));
     assert!(table.contains("Published figures"), "{table}");

@@ -41,7 +41,6 @@ fn documents_lists_and_help_fit_80_and_40_columns() {
             &["report", "-v", result.path()],
             &["report", "--color=always", result.path()],
             &["compare", result.path(), result.path()],
-            &["doctor"],
             &["list"],
             &["list", "memcg-flush"],
             &["explore", "combining", "--schedules", "10"],
@@ -69,21 +68,10 @@ fn help_without_a_terminal_has_80_columns() {
     }
 }
 
-#[test]
-fn columns_that_make_no_sense_are_ignored() {
-    for columns in ["", "0", "-3", "many", "1"] {
-        let mut program = command();
-        program.arg("doctor").env("COLUMNS", columns);
-        let output = program.output().expect("the program starts");
-        succeeded(&output);
-        assert!(stdout(&output).contains("check"));
-    }
-}
-
 /// Runs a command on a terminal of that width; nothing where `script` is not installed or is another one.
 #[cfg(target_os = "linux")]
 fn on_a_terminal(width: usize, arguments: &str) -> Option<String> {
-    let program = env!("CARGO_BIN_EXE_bursar");
+    let program = env!("CARGO_BIN_EXE_bursar-lab");
     let line = format!("stty rows 24 cols {width}; exec {program} {arguments}");
     let output = Command::new("script")
         .args(["-qec", &line, "/dev/null"])

@@ -1,4 +1,4 @@
-//! The document of a run, which `bursar run -f json` prints and `bursar report` reads and merges.
+//! The document of a run, which `bursar-lab run -f json` prints and `bursar-lab report` reads and merges.
 
 use std::fmt;
 

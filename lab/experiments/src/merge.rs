@@ -1,4 +1,4 @@
-//! Merging parts of one run, as `bursar report` does with the results of shards.
+//! Merging parts of one run, as `bursar-lab report` does with the results of shards.
 //!
 //! Parts belong together if all but their seeds is the same. The first difference is an error, because figures of two
 //! cost models, two revisions or two machines have no common percentile.

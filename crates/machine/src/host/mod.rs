@@ -10,7 +10,7 @@
 //! | operations that a fork waits for | `fork.rs` |
 //! | words, locks, completions | `sync.rs` |
 //! | clock, pauses | `time.rs` |
-//! | CPUs, nodes, affinity | `topology.rs` |
+//! | CPUs, their name, nodes, affinity | `topology.rs` |
 //! | the memory that this process may use, the limit of its cgroup | `cgroup.rs` |
 //! | the resident size of this process | `resident.rs` |
 //! | a thread that ticks | `ticker.rs` |
@@ -66,7 +66,7 @@ pub use stacks::HostStacks;
 pub use start::{Check, Report, StartError};
 pub use sync::{HostEvent, HostMutex, HostSpin, HostWord, lock_waits};
 pub use ticker::Ticker;
-pub use topology::{allowed_cpus, pin_to};
+pub use topology::{allowed_cpus, cpu_model, pin_to};
 
 use crate::pages::{ReserveError, ReserveOptions, Span};
 use crate::{Machine, OutOfMemory, Shard};

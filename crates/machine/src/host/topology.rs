@@ -108,6 +108,23 @@ pub fn pin_to(_cpu: usize) -> std::io::Result<()> {
     Err(std::io::ErrorKind::Unsupported.into())
 }
 
+/// Returns the CPUs' name for themselves, where the system has it. 64-bit Arm has two numbers instead.
+pub fn cpu_model() -> Option<String> {
+    model(&std::fs::read_to_string("/proc/cpuinfo").ok()?)
+}
+
+fn model(cpuinfo: &str) -> Option<String> {
+    let field = |name: &str| {
+        let mut fields = cpuinfo.lines().filter_map(|line| line.split_once(':'));
+        let found = fields.find(|(key, _)| key.trim() == name);
+        found.map(|(_, value)| value.trim().to_owned())
+    };
+    field("model name").or_else(|| {
+        let (implementer, part) = (field("CPU implementer")?, field("CPU part")?);
+        Some(format!("CPU of implementer {implementer}, part {part}"))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -117,6 +134,16 @@ mod tests {
         assert_eq!(parse_list("0-3,8,10-11"), [0, 1, 2, 3, 8, 10, 11]);
         assert_eq!(parse_list(""), [0; 0]);
         assert_eq!(parse_list("x,2"), [2]);
+    }
+
+    #[test]
+    fn cpus_have_a_name_or_two_numbers() {
+        let text = "processor\t: 0\nmodel name\t: Some CPU\n";
+        assert_eq!(model(text).as_deref(), Some("Some CPU"));
+        let arm = "processor\t: 0\nCPU implementer\t: 0x41\nCPU part\t: 0xd0c\n";
+        let numbers = "CPU of implementer 0x41, part 0xd0c";
+        assert_eq!(model(arm).as_deref(), Some(numbers));
+        assert_eq!(model("processor\t: 0\n"), None);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! `bursar compare`: a result before a change and one after it.
+//! `bursar-lab compare`: a result before a change and one after it.
 //!
 //! | part | file |
 //! |---|---|
@@ -30,10 +30,10 @@ use crate::result_file;
 
 pub const EXAMPLES: &str = "\
 Examples:
-  bursar run memcg-flush --seeds 20 -o before.json    then change and build
-  bursar run memcg-flush --seeds 20 -o after.json
-  bursar compare before.json after.json
-  bursar compare before.json after.json -o changes.csv
+  bursar-lab run memcg-flush --seeds 20 -o before.json    then change and build
+  bursar-lab run memcg-flush --seeds 20 -o after.json
+  bursar-lab compare before.json after.json
+  bursar-lab compare before.json after.json -o changes.csv
 
 Two results are compared where experiment, machine, cost model and parameters
 are the same, except for the seed.
@@ -54,10 +54,10 @@ Exit codes:
 
 #[derive(Debug, ClapArgs)]
 pub struct Compare {
-    /// File that `bursar run -f json` wrote, before the change
+    /// File that `bursar-lab run -f json` wrote, before the change
     #[arg(value_name = "A")]
     pub a: PathBuf,
-    /// File that `bursar run -f json` wrote, after the change
+    /// File that `bursar-lab run -f json` wrote, after the change
     #[arg(value_name = "B")]
     pub b: PathBuf,
 }
@@ -92,7 +92,7 @@ fn read(path: &Path) -> Result<Source, Failure> {
         let mut before = source.documents[..place].iter();
         if before.any(|other| comparable(document, other)) {
             return Err(Failure::usage(format!(
-                "{}: has one experiment with the same machine and parameters twice; `bursar report` merges parts of one run",
+                "{}: has one experiment with the same machine and parameters twice; `bursar-lab report` merges parts of one run",
                 source.name
             )));
         }

@@ -1,4 +1,4 @@
-//! The command line of `bursar explore`.
+//! The command line of `bursar-lab explore`.
 
 use bursar_check::explore::Group;
 use bursar_sim::{ScheduleId, SectionKind};
@@ -8,12 +8,12 @@ use crate::options::whole;
 
 pub const EXAMPLES: &str = "\
 Examples:
-  bursar explore                   all protocols, 100,000 schedules together
-  bursar explore --schedules 1000000 --seed 7
-  bursar explore combining removal --sections atomic
-  bursar explore --planted         mechanisms with a bug, which must be found
-  bursar explore --published       the policies of the kernel threads
-  bursar explore removal --sections atomic --replay 7:1234:56
+  bursar-lab explore                   all protocols, 100,000 schedules together
+  bursar-lab explore --schedules 1000000 --seed 7
+  bursar-lab explore combining removal --sections atomic
+  bursar-lab explore --planted         mechanisms with a bug, which must be found
+  bursar-lab explore --published       the policies of the kernel threads
+  bursar-lab explore removal --sections atomic --replay 7:1234:56
 
 A schedule is SEED:NUMBER:LENGTH. NUMBER counts the schedules of a seed. The
 first LENGTH choices are followed, and then the running task goes on. Without

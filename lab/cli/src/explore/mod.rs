@@ -1,4 +1,4 @@
-//! `bursar explore`: the command around the explorer of `bursar-check`.
+//! `bursar-lab explore`: the command around the explorer of `bursar-check`.
 //!
 //! | part | file |
 //! |---|---|

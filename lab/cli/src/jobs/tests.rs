@@ -6,7 +6,7 @@ use crate::args::{Args, Command};
 use crate::run::batches;
 
 fn parsed(arguments: &[&str]) -> (Vec<Batch>, Progress) {
-    let all = [&["bursar", "run", "memcg-flush", "-q"], arguments].concat();
+    let all = [&["bursar-lab", "run", "memcg-flush", "-q"], arguments].concat();
     let args = Args::try_parse_from(all).expect("a command line");
     let Command::Run(run) = &args.command else {
         unreachable!("it is `run`")

@@ -238,7 +238,7 @@ fn what_was_not_judged_is_a_line_and_verbose_a_table() {
     let said = published_figures(std::slice::from_ref(&document), PLAIN, false);
     assert_eq!(
         said,
-        "\nNothing is judged here. `bursar run vmstat-spread --seeds 20` judges by 1 published figure. -v shows these beside \
+        "\nNothing is judged here. `bursar-lab run vmstat-spread --seeds 20` judges by 1 published figure. -v shows these beside \
          the lab's.\n"
     );
     let all = published_figures(std::slice::from_ref(&document), PLAIN, true);

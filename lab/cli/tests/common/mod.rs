@@ -42,7 +42,7 @@ pub const SIMULATED: [&str; 12] = [
 ];
 
 pub fn command() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_bursar"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bursar-lab"));
     command.env_remove("NO_COLOR").env_remove("COLUMNS");
     command.stdin(Stdio::null());
     command
@@ -174,7 +174,7 @@ pub struct Scratch(pub PathBuf);
 
 impl Scratch {
     pub fn new(name: &str) -> Self {
-        let name = format!("bursar-cli-{}-{name}", std::process::id());
+        let name = format!("bursar-lab-{}-{name}", std::process::id());
         Self(std::env::temp_dir().join(name))
     }
 

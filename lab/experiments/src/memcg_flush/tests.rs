@@ -112,7 +112,7 @@ fn parameters_that_measure_nothing_are_refused() {
     }
 }
 
-/// Also those that the file does not name, which `bursar run -s variants=...` can.
+/// Also those that the file does not name, which `bursar-lab run -s variants=...` can.
 #[test]
 fn every_published_policy_is_a_variant_that_runs() {
     let host = Host::start().expect("the host has a backend");

@@ -13,15 +13,15 @@ use std::time::Duration;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use ratatui::{DefaultTerminal, Terminal};
 
-use super::Top;
-use super::client::Client;
-use super::document::Document;
-use super::model::Model;
-use super::screen::{self, Notes};
-use super::stat;
-use crate::failure::{Failure, INTERRUPTED};
-use crate::interruption;
-use crate::options::{Color, Global};
+use crate::args::Top;
+use crate::client::Client;
+use crate::document::Document;
+use crate::model::Model;
+use crate::screen::{self, Notes};
+use crate::stat;
+use bursar_term::failure::{Failure, INTERRUPTED};
+use bursar_term::interruption;
+use bursar_term::options::{Color, Global};
 
 /// The longest wait for a key before the program looks at everything else.
 const KEY_WAIT: Duration = Duration::from_millis(50);

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use super::document::{Document, Group};
+use crate::document::{Document, Group};
 
 /// Looks that the history of a group keeps.
 const HISTORY: usize = 240;

@@ -5,17 +5,17 @@ use std::process::ExitCode;
 
 use bursar::Bytes;
 
-use super::client::Client;
-use super::document::{Document, Group, Leftover};
-use super::model::Model;
-use super::{Stat, Target};
-use crate::failure::Failure;
-use crate::format::{csv_line, json_line};
-use crate::grid::Grid;
-use crate::markup::Markup;
-use crate::options::{Global, TextFormat};
-use crate::output::Output;
-use crate::units::{counted, long_time, percent};
+use crate::args::{Stat, Target};
+use crate::client::Client;
+use crate::document::{Document, Group, Leftover};
+use crate::model::Model;
+use bursar_term::failure::Failure;
+use bursar_term::format::{csv_line, json_line};
+use bursar_term::grid::Grid;
+use bursar_term::markup::Markup;
+use bursar_term::options::{Global, TextFormat};
+use bursar_term::output::Output;
+use bursar_term::units::{counted, long_time, percent};
 
 /// Groups that a table shows, unless -v is given.
 const ROWS: usize = 40;

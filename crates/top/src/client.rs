@@ -5,9 +5,9 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::Target;
-use super::document::{Document, Leftover};
-use crate::failure::{Failure, warn};
+use crate::args::Target;
+use crate::document::{Document, Leftover};
+use bursar_term::failure::{Failure, warn};
 
 /// Time without a byte after which a server counts as stuck.
 const PATIENCE: Duration = Duration::from_secs(5);

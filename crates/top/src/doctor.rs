@@ -4,19 +4,21 @@ use std::fmt::Write;
 use std::process::ExitCode;
 
 use bursar::Bytes;
-use bursar_machine::Machine;
-use bursar_machine::host::{CgroupError, CgroupLimits, CgroupMemory, Check, resident};
+use bursar_machine::host::{
+    CgroupError, CgroupLimits, CgroupMemory, Check, StartError, cpu_model, resident,
+};
+use bursar_machine::{Host, Machine};
 use serde::Serialize;
 
-use crate::failure::Failure;
-use crate::format;
-use crate::grid::Grid;
-use crate::markup::Markup;
-use crate::options::Global;
-use crate::options::TextFormat;
-use crate::output::Output;
-use crate::system;
-use crate::units::counted;
+use bursar_term::failure::Failure;
+use bursar_term::format;
+use bursar_term::grid::Grid;
+use bursar_term::markup::Markup;
+use bursar_term::options::Global;
+use bursar_term::options::TextFormat;
+use bursar_term::output::Output;
+use bursar_term::system;
+use bursar_term::units::counted;
 
 /// The environment variable that forces a backend.
 const FORCE: &str = "BURSAR_BACKEND";
@@ -52,8 +54,10 @@ struct CheckResult {
 pub fn doctor(global: &Global) -> Result<ExitCode, Failure> {
     let format = global.text_format()?;
     let output = Output::open(global)?;
-    let host = system::host()?;
-    let machine = system::describe(&host);
+    let host = Host::start().map_err(|error| match error {
+        StartError::Unavailable { .. } => Failure::unavailable(error),
+        _ => Failure::usage(error),
+    })?;
     let report = host.report();
     let result = |check: &Check| CheckResult {
         name: check.name,
@@ -62,12 +66,12 @@ pub fn doctor(global: &Global) -> Result<ExitCode, Failure> {
     };
     let diagnosis = Diagnosis {
         schema: 1,
-        backend: machine.backend,
+        backend: report.backend.to_string(),
         forced: report.forced,
         cpus: host.cpus(),
         nodes: host.nodes(),
-        model: machine.model,
-        system: machine.system,
+        model: cpu_model().unwrap_or_else(|| "unknown CPU".to_owned()),
+        system: system::name(),
         note: NOTE,
         checks: report
             .checks

@@ -7,10 +7,10 @@ use ratatui::style::{Modifier, Style};
 use ratatui::text::Line;
 use ratatui::widgets::{Paragraph, Sparkline};
 
-use super::model::{Model, Row};
-use super::stat;
-use crate::units::{counted, long_time, quantity};
-use crate::width::columns;
+use crate::model::{Model, Row};
+use crate::stat;
+use bursar_term::units::{counted, long_time, quantity};
+use bursar_term::width::columns;
 
 /// Lines of the picture of the selected group's usage; a small terminal has none.
 const SPARKLINE_LINES: u16 = 3;
@@ -239,8 +239,8 @@ mod tests {
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 
-    use super::super::model::tests::{document, group, two_tenants};
     use super::*;
+    use crate::model::tests::{document, group, two_tenants};
 
     fn drawn(model: &Model, notes: &Notes, width: u16, height: u16) -> String {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("memory");
