@@ -99,7 +99,7 @@ struct Options {
     /// Write the raw samples there.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Keep the raw samples in bench/runs, under the day and the benchmark.
+    /// Keep the raw samples in bench/runs, under the day and the processor.
     #[arg(long)]
     keep: bool,
 }

@@ -30,7 +30,7 @@ pub struct Output {
 }
 
 impl Output {
-    /// Opens `json`, if given, and the file in `bench/runs`, if it shall be kept.
+    /// Opens `json`, if given, and the file in `bench/runs/<date>-<host>`, if it shall be kept.
     ///
     /// # Errors
     /// Which file cannot be written, and why.
@@ -38,7 +38,10 @@ impl Output {
         let mut paths: Vec<PathBuf> = json.map(Path::to_owned).into_iter().collect();
         if keep {
             let runs = Path::new(env!("CARGO_MANIFEST_DIR")).join("runs");
-            paths.push(runs.join(format!("{}-{kind}.json", bursar_conditions::today())));
+            let model = bursar_conditions::cpu_model().unwrap_or_default();
+            let run = runs.join(format!("{}-{}", bursar_conditions::today(), host(&model)));
+            std::fs::create_dir_all(&run).map_err(|error| format!("{}: {error}", run.display()))?;
+            paths.push(run.join(format!("{kind}.json")));
         }
         let open = |path: PathBuf| match File::create(&path) {
             Ok(file) => Ok((path, file)),
@@ -68,5 +71,26 @@ impl Output {
             written.map_err(|error| format!("{}: {error}", path.display()))?;
         }
         Ok(())
+    }
+}
+
+/// The first two words of a processor's name, for the name of a directory.
+fn host(model: &str) -> String {
+    let words = model.split(|letter: char| !letter.is_ascii_alphanumeric());
+    let words = words.filter(|word| word.len() > 1 && *word != "TM").take(2);
+    words.collect::<Vec<_>>().join("-").to_lowercase()
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_host_is_named_by_its_processor() {
+        for (model, name) in [
+            ("Intel(R) Xeon(R) Processor", "intel-xeon"),
+            ("Intel(R) Core(TM) i7-8550U CPU", "intel-core"),
+            ("AMD EPYC", "amd-epyc"),
+        ] {
+            assert_eq!(super::host(model), name);
+        }
     }
 }
