@@ -26,7 +26,7 @@ pub enum House {
 const HOUSES: [(House, &[&str]); 4] = [
     (House::Product, &["bursar-machine", "bursar", "bursar-alloc", "bursar-tower", "bursar-datafusion", "bursar-prometheus",
         "bursar-serve", "bursar-capi", "bursar-term", "bursar-top"]),
-    (House::Lab, &["bursar-recording", "bursar-rig", "bursar-sim", "bursar-kernel", "bursar-experiments",
+    (House::Lab, &["bursar-rig", "bursar-sim", "bursar-kernel", "bursar-experiments",
         "bursar-observe", "bursar-lab"]),
     (House::Check, &["bursar-check"]),
     (House::Bench, &["bursar-bench", "bursar-bench-peers", "bursar-conditions", "bursar-tpch", "bursar-example-server",

@@ -5,10 +5,10 @@ mod document;
 mod options;
 mod people;
 mod read;
-mod record;
 mod replay;
 mod text;
 
+use std::fs::File;
 use std::io::{IsTerminal, Write};
 use std::path::Path;
 use std::process::{Command, ExitCode};
@@ -18,6 +18,8 @@ use std::time::Duration;
 use std::{ffi::OsString, io};
 
 use bursar_observe::probe::{Probe, Probed};
+use bursar_observe::recording::{self, RecordingError};
+use bursar_observe::seen::Seen;
 use bursar_observe::session::{self, Mode, Session};
 use bursar_observe::system::now_ns;
 use bursar_observe::tracefs::{self, Janitor, Tracefs, Unavailable};
@@ -85,7 +87,7 @@ pub fn observe(observe: &Observe, global: &Global) -> Result<ExitCode, Failure> 
         false => Mode::Light,
     };
     // Before the run, so that a run is not lost to a wrong path.
-    let record = observe.record.as_deref().map(Place::new).transpose()?;
+    let place = observe.record.as_deref().map(Place::new).transpose()?;
     let tracefs = Tracefs::find().map_err(Failure::unavailable)?;
     // Declared before the session, so that the session ends first.
     let _janitor = janitor(&tracefs)?;
@@ -103,25 +105,50 @@ pub fn observe(observe: &Observe, global: &Global) -> Result<ExitCode, Failure> 
     let probing = probe.map(Probing::start);
     let end = watch(&mut session, seconds, &messages)?;
     let probed = probing.and_then(Probing::finish);
-    let seen = session.finish().map_err(Failure::unavailable)?;
+    let mut seen = session.finish().map_err(Failure::unavailable)?;
     let is_interrupted = matches!(end, End::Interrupted);
     let ended = command.map(|running| running.end(end, &messages));
-    let mut recorded = Ok(());
-    if let Some(place) = record {
-        let recording = record::recording(&seen);
-        let recording = match observe.redact {
-            true => recording.redacted(),
-            false => recording,
-        };
-        recorded = record::write(&recording, &place);
-    }
-
     let document = Document::new(&seen, ended, probed, is_interrupted);
+    if observe.redact {
+        recording::redact(&mut seen);
+    }
+    let recorded = place.map_or(Ok(()), |place| record(&seen, &place));
     write(&document, PEOPLE, format, output)?;
     recorded.map(|()| match is_interrupted {
         true => ExitCode::from(INTERRUPTED),
         false => ExitCode::SUCCESS,
     })
+}
+
+/// Writes a recording to a file.
+fn record(seen: &Seen, place: &Place) -> Result<(), Failure> {
+    let written = place.write(|file| {
+        recording::write(seen, file).map_err(|error| match error {
+            RecordingError::Io(error) => error,
+            other => io::Error::other(other),
+        })
+    });
+    written.map_err(|error| Failure::unavailable(format!("cannot write {place}: {error}")))
+}
+
+fn read_recording(path: &Path) -> Result<Seen, Failure> {
+    let file = File::open(path).map_err(|error| unreadable(path, &error))?;
+    recording::read(&file).map_err(|error| match error {
+        RecordingError::Io(error) => unreadable(path, &error),
+        error => Failure::usage(format!(
+            "{}: {error}; `bursar observe --record FILE` makes recordings",
+            path.display()
+        )),
+    })
+}
+
+/// Says that the system refuses to read a file.
+fn unreadable(path: &Path, error: &io::Error) -> Failure {
+    let message = format!("cannot read {}: {error}", path.display());
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => Failure::unavailable(message),
+        _ => Failure::usage(message),
+    }
 }
 
 fn open_probe(directory: &Path) -> Result<Probe, Failure> {

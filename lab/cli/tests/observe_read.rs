@@ -19,7 +19,7 @@ fn foreign(name: &str) -> String {
 }
 
 fn recording(name: &str) -> String {
-    path(&format!("recording/fixtures/{name}"))
+    path(&format!("observe/tests/recordings/{name}"))
 }
 
 const TRACE: &str = "6.18-light.trace.dat";
@@ -89,12 +89,8 @@ fn a_file_becomes_a_recording_with_the_same_figures_which_can_be_replayed() {
     let original = document(&foreign(TRACE), &["--record", made.path()]);
     let again = document(made.path(), &[]);
     assert_eq!(again["recorded_by"], "bursar");
-    for part in ["upkeep", "herd", "readers"] {
-        assert_eq!(again["figures"][part], original["figures"][part], "{part}");
-    }
-    for part in ["seen", "skipped", "forced", "duration_ns"] {
-        let of = |document: &Value| document["figures"]["flushes"][part].clone();
-        assert_eq!(of(&again), of(&original), "{part}");
+    for part in ["machine", "figures", "verdicts", "losses", "release"] {
+        assert_eq!(again[part], original[part], "{part}");
     }
     let replayed = bursar(&["observe", "--replay", made.path(), "-f", "json"]);
     succeeded(&replayed);
@@ -122,8 +118,6 @@ fn recordings_have_the_document_of_their_run() {
     assert_eq!(light["mode"], "light");
     assert_eq!(light["missing"].as_array().map(Vec::len), Some(0));
     assert!(light["figures"]["herd"]["calls"].as_u64() > Some(0));
-    // A recording has no longest holds.
-    assert!(light["figures"]["flushes"]["hold_ns"].is_null());
     let deep = document(&recording("real-2-cpus-deep.bursar"), &[]);
     assert_eq!(deep["mode"], "deep");
     assert!(
@@ -135,14 +129,13 @@ fn recordings_have_the_document_of_their_run() {
 }
 
 #[test]
-fn a_recording_that_is_cut_off_is_read_as_far_as_it_goes() {
+fn a_recording_that_is_cut_off_is_refused() {
     let bytes = fs::read(recording("real-2-cpus-light.bursar")).expect("the fixture");
     let cut = Scratch::new("read-cut.bursar");
     fs::write(&cut.0, &bytes[..bytes.len() - 20]).expect("a temporary file");
-    let output = bursar(&["observe", "--read", cut.path()]);
-    succeeded(&output);
-    assert!(stderr(&output).contains("cut off"), "{}", stderr(&output));
-    assert!(stdout(&output).contains("DAMAGED: it is cut off"));
+    for command in ["--read", "--replay"] {
+        assert_refused(&["observe", command, cut.path()], 2, "no whole recording");
+    }
 }
 
 #[test]

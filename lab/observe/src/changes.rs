@@ -139,7 +139,6 @@ fn threshold_of_group(seen: &Seen) -> Change {
 
 fn release_each_cpu(seen: &Seen) -> Change {
     let cpus = seen.machine.cpus;
-    // A recording does not have the number of holds, nor the longest.
     let flushes = || seen.flushes.iter().filter(|it| it.held_ns_max.is_some());
     let of_each_cpu = |it: &&Flush| it.holds as usize >= cpus;
     let behaves = (cpus > 1 && flushes().count() > 0).then(|| {
@@ -194,7 +193,7 @@ fn merged(
 }
 
 /// Major and minor version in a release such as `6.12.0-rc3`.
-fn version(release: &str) -> Option<Version> {
+pub fn version(release: &str) -> Option<Version> {
     let mut parts = release.split(|letter: char| !letter.is_ascii_digit());
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
 }

@@ -11,6 +11,7 @@
 //! | [`foreign`] | files of `trace-cmd` and `perf`, with the same events |
 //! | [`writer`] | programs that write files, and the command of each for an answer |
 //! | [`seen`] | its result |
+//! | [`recording`] | the result as a file |
 //! | [`figures`], [`diagnosis`] | summaries and verdicts |
 //! | [`changes`] | merged changes of the kernel, and whether this one has them |
 
@@ -27,6 +28,7 @@ mod merge;
 pub mod page;
 pub mod probe;
 pub mod process;
+pub mod recording;
 pub mod seen;
 pub mod session;
 pub mod symbols;

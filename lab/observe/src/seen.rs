@@ -3,10 +3,16 @@
 //! Times are nanoseconds of the kernel's monotonic clock. Jiffies are the kernel's `jiffies`, in full. Lists are in the order
 //! of their first time. A value that this kernel does not show is `None`.
 
-use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::de::{Error, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::writer::Writer;
 
+/// Bound of each list, so that memory does not grow with the length of a run, or with a claim of a file. Of 56 bytes each, or more.
+pub(crate) const ITEMS: usize = 2_000_000;
 /// The lock is released where the gap is so many times that elsewhere.
 const RELEASE_GAP: u64 = 2;
 
@@ -16,8 +22,10 @@ pub struct Seen {
     /// The observed machine.
     pub machine: Machine,
     /// Program that wrote the file that this was read from. `None`: a live run.
-    #[serde(default)]
+    #[serde(skip)]
     pub recorded_by: Option<Writer>,
+    /// Whether the names are pseudonyms.
+    pub is_redacted: bool,
     /// Whether page events were traced too, which makes upkeep take longer.
     pub deep: bool,
     /// First moment.
@@ -25,25 +33,32 @@ pub struct Seen {
     /// Last moment.
     pub end_ns: u64,
     /// Calls of `vmstat_update`.
+    #[serde(deserialize_with = "bounded")]
     pub upkeep: Vec<Upkeep>,
     /// Calls of `refresh_cpu_vm_stats()` itself, where the kernel permits probes.
-    #[serde(default)]
+    #[serde(deserialize_with = "bounded")]
     pub refreshes: Vec<Refresh>,
     /// Runs of pages under a zone lock. Deep mode only.
+    #[serde(deserialize_with = "bounded")]
     pub bursts: Vec<Burst>,
     /// Waits for spin locks. Deep mode only.
+    #[serde(deserialize_with = "bounded")]
     pub waits: Vec<Wait>,
     /// Requests to fold statistics of cgroups.
+    #[serde(deserialize_with = "bounded")]
     pub flushes: Vec<Flush>,
     /// How this kernel gives up the zone lock within a burst.
     pub release: Release,
     /// Names of the tasks in `flushes` that still ran when they were looked up.
+    #[serde(deserialize_with = "bounded")]
     pub tasks: Vec<Task>,
     /// Paths of the cgroups in `flushes` that could be found.
+    #[serde(deserialize_with = "bounded")]
     pub cgroups: Vec<Cgroup>,
     /// Losses: events and items that the figures do not include.
     pub losses: Losses,
     /// Events or fields that were wanted and are not there. In a file, an event without a record is not there.
+    #[serde(deserialize_with = "bounded")]
     pub missing: Vec<Missing>,
 }
 
@@ -63,6 +78,7 @@ pub struct Machine {
     /// Whether the processor says that it runs under a hypervisor. `None`: a file that does not say so.
     pub virtualized: Option<bool>,
     /// Zones with pages.
+    #[serde(deserialize_with = "bounded")]
     pub zones: Vec<Zone>,
 }
 
@@ -107,18 +123,23 @@ pub struct Upkeep {
     /// The CPU.
     pub cpu: u32,
     /// Jiffy that the timer was set for. `None`: the shepherd queued the work without a timer, or the setting was not seen.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub target_jiffy: Option<u64>,
     /// Jiffy of the wheel's bucket: the target, rounded up.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub slot_jiffy: Option<u64>,
     /// Jiffy at which the timer expired.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub expire_jiffy: Option<u64>,
     /// Time at which the timer expired.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub expire_ns: Option<u64>,
     /// First moment.
     pub start_ns: u64,
     /// Last moment.
     pub end_ns: u64,
     /// Pages that page lists gave back meanwhile. Deep mode only.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub pages: Option<u64>,
 }
 
@@ -155,6 +176,7 @@ pub struct Burst {
     /// Thread that ran.
     pub pid: i32,
     /// Place in [`Machine::zones`].
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub zone: Option<u16>,
     /// Direction.
     pub kind: BurstKind,
@@ -213,7 +235,8 @@ pub struct Wait {
     pub pid: i32,
     /// Kind of lock.
     pub lock: LockKind,
-    /// The lock's address.
+    /// The lock's address. Recordings leave it out, because it tells where the kernel is in memory.
+    #[serde(skip)]
     pub address: u64,
     /// First moment.
     pub start_ns: u64,
@@ -248,15 +271,19 @@ pub struct Flush {
     pub wait_ns: u64,
     /// Time with the lock, of all holds.
     pub held_ns: u64,
-    /// Longest hold. `None` without a hold, and in recordings.
+    /// Longest hold. `None` without a hold.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub held_ns_max: Option<u64>,
     /// Number of times that the lock was taken.
     pub holds: u32,
     /// Whether the kernel found too few updates and returned old values. `None`: this kernel does not show requests.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub skipped: Option<bool>,
     /// Whether the periodic flusher asked, or another caller that must have new values.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub forced: Option<bool>,
     /// Updates that were not folded yet, as the kernel counts them.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub pending: Option<i64>,
 }
 
@@ -286,6 +313,7 @@ pub struct Losses {
     /// Events that the kernel overwrote or dropped because a buffer was full.
     pub events_lost: u64,
     /// CPUs that lost events.
+    #[serde(deserialize_with = "bounded")]
     pub cpus: Vec<u32>,
     /// Bytes that could not be decoded.
     pub bytes_undecoded: u64,
@@ -356,8 +384,61 @@ impl Seen {
         }
     }
 
+    /// Puts each list into the order of time.
+    pub fn sort(&mut self) {
+        self.upkeep.sort_by_key(|it| (it.start_ns, it.cpu));
+        self.refreshes.sort_by_key(|it| (it.start_ns, it.cpu));
+        self.bursts.sort_by_key(|it| (it.start_ns, it.cpu));
+        self.waits.sort_by_key(|it| (it.start_ns, it.cpu));
+        self.flushes.sort_by_key(|it| (it.start_ns, it.cpu));
+    }
+
+    /// Whether the machine may be a guest, in which waits for locks may be invisible: it does not say, and none was seen.
+    pub fn may_be_guest(&self) -> bool {
+        self.machine.virtualized.unwrap_or(self.waits.is_empty())
+    }
+
+    /// Number of records of all kinds.
+    pub fn records(&self) -> usize {
+        let Self {
+            upkeep,
+            refreshes,
+            bursts,
+            waits,
+            flushes,
+            ..
+        } = self;
+        upkeep.len() + refreshes.len() + bursts.len() + waits.len() + flushes.len()
+    }
+
     /// Duration of the observation.
     pub fn duration_ns(&self) -> u64 {
         self.end_ns.saturating_sub(self.start_ns)
     }
+}
+
+/// Reads a list of at most [`ITEMS`].
+fn bounded<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Vec<T>, D::Error> {
+    struct List<T>(PhantomData<T>);
+
+    impl<'de, T: Deserialize<'de>> Visitor<'de> for List<T> {
+        type Value = Vec<T>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            write!(f, "a list of at most {ITEMS}")
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Vec<T>, A::Error> {
+            let mut list = Vec::new();
+            while let Some(item) = items.next_element()? {
+                if list.len() == ITEMS {
+                    return Err(A::Error::invalid_length(ITEMS + 1, &self));
+                }
+                list.push(item);
+            }
+            Ok(list)
+        }
+    }
+
+    from.deserialize_seq(List(PhantomData))
 }

@@ -14,8 +14,6 @@ pub struct Document {
     schema: u32,
     /// Program that wrote the file that was read.
     pub recorded_by: Option<Writer>,
-    /// Defect of the file that was read.
-    pub damage: Option<String>,
     pub mode: &'static str,
     pub machine: Machine,
     pub interrupted: bool,
@@ -39,7 +37,6 @@ impl Document {
         Self {
             schema: 1,
             recorded_by: seen.recorded_by,
-            damage: None,
             mode: if seen.deep { "deep" } else { "light" },
             machine: seen.machine.clone(),
             interrupted,

@@ -14,8 +14,6 @@ mod prediction;
 mod text;
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{BufReader, ErrorKind};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::process::ExitCode;
@@ -25,12 +23,12 @@ use std::thread;
 
 use bursar_experiments::draws::{Range, draw};
 use bursar_experiments::replay::{Figures, Load, Policies, run, seen, what_ifs};
-use bursar_recording::{ReadError, Recording};
 use bursar_sim::{CostModel, Settings, Simulator, Topology};
 
 use self::document::{Document, Runs};
 use super::people::{People, write};
-use crate::failure::{Failure, warn};
+use super::read_recording;
+use crate::failure::Failure;
 use crate::options::Global;
 use crate::output::{Output, refuse_to_replace};
 use crate::progress::Progress;
@@ -47,13 +45,10 @@ pub fn replay(path: &Path, asked: Option<&str>, global: &Global) -> Result<ExitC
     let format = global.page_format()?;
     refuse_to_replace([&path.to_owned()], global.output.as_deref())?;
     let output = Output::open(global)?;
-    let (recording, damage) = read(path)?;
-    if let Some(damage) = &damage {
-        warn(&format!("{}: {damage}", path.display()));
-    }
+    let recording = read_recording(path)?;
     let load = Load::of(&recording)
         .map_err(|error| Failure::usage(format!("{}: {error}", path.display())))?;
-    let own = own_topology(&recording, &load);
+    let own = own_topology(&load);
     let other = machine::topology_over(asked, &own.to_string())?;
     if other.hz != load.hz() {
         return Err(Failure::usage(format!(
@@ -78,7 +73,6 @@ pub fn replay(path: &Path, asked: Option<&str>, global: &Global) -> Result<ExitC
     let document = Document::new(
         path,
         &recording,
-        damage.map(|damage| damage.to_string()),
         &load,
         &seen(&load),
         &Runs {
@@ -97,32 +91,9 @@ pub fn replay(path: &Path, asked: Option<&str>, global: &Global) -> Result<ExitC
     Ok(ExitCode::SUCCESS)
 }
 
-/// Reads a recording, and what is wrong behind its readable part.
-pub fn read(path: &Path) -> Result<(Recording, Option<bursar_recording::Damage>), Failure> {
-    let file = File::open(path).map_err(|error| unreadable(path, &error))?;
-    Recording::read(BufReader::new(file)).map_err(|error| match error {
-        ReadError::Io(error) => unreadable(path, &error),
-        error => Failure::usage(format!(
-            "{}: {error}; `bursar observe --record FILE` makes recordings",
-            path.display()
-        )),
-    })
-}
-
-/// Says that the system refuses to read a file.
-pub fn unreadable(path: &Path, error: &std::io::Error) -> Failure {
-    let message = format!("cannot read {}: {error}", path.display());
-    match error.kind() {
-        ErrorKind::PermissionDenied => Failure::unavailable(message),
-        _ => Failure::usage(message),
-    }
-}
-
 /// The recorded machine, simulated.
-fn own_topology(recording: &Recording, load: &Load) -> Topology {
-    let cpus = load.cpus();
-    let with_cpus = recording.header.nodes.iter().filter(|node| node.cpus > 0);
-    let mut topology = Topology::new(cpus, with_cpus.count().clamp(1, cpus), load.hz());
+fn own_topology(load: &Load) -> Topology {
+    let mut topology = Topology::new(load.cpus(), 1, load.hz());
     topology.preemption = bursar_sim::PreemptionKind::Kernel;
     topology
 }

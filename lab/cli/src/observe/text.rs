@@ -122,14 +122,9 @@ pub fn text(document: &Document, form: Markup) -> String {
         let said = "INTERRUPTED: the figures are those until then.";
         text.push_str(&form.paragraph(&form.alarm(said)));
     }
-    if let Some(damage) = &document.damage {
-        let said = format!("DAMAGED: {damage}. The figures are those until there.");
-        text.push_str(&form.paragraph(&form.alarm(&said)));
-    }
     let losses = &document.losses;
     if losses.events_lost > 0 {
         let lost = thousands(losses.events_lost);
-        // A recording says neither how many events there were nor whose were lost.
         let of = match losses.events_read {
             0 => String::new(),
             read => format!(" of {}", thousands(losses.events_lost.saturating_add(read))),

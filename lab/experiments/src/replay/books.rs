@@ -55,17 +55,12 @@ impl<'a, M: Timers> Books<'a, M> {
         seed: u64,
     ) -> Result<Self, ReserveError> {
         let cpus = machine.cpus();
-        let blocks = needed(load, cpus);
-        let stash_pages: u64 = (0..)
-            .zip(blocks)
-            .map(|(order, blocks)| blocks << order)
-            .sum();
         let nominal = Settings::of(load.zone_pages, cpus, policies.release);
         let mut limits = nominal.limits;
         limits.batch = load.batch;
         let settings = Settings {
             // As much again, so that refills find pages too.
-            pages: 2 * stash_pages + (1 << 16),
+            pages: 2 * needed(load, cpus) + (1 << 16),
             high_watermark_pages: 0,
             limits,
             piece_pages: policies.piece_pages,
@@ -92,11 +87,9 @@ impl<'a, M: Timers> Books<'a, M> {
 
     /// Moves the pages that the recorded tasks had from the zone to the stash.
     pub(super) fn fill_stash(&self) {
-        for (order, blocks) in (0..).zip(needed(self.load, self.machine.cpus())) {
-            let blocks = u32::try_from(blocks).unwrap_or(u32::MAX);
-            let put = |block| self.stash.put(block);
-            self.lists.take_seen(Order::new(order), blocks, put);
-        }
+        let pages = u32::try_from(needed(self.load, self.machine.cpus())).unwrap_or(u32::MAX);
+        let put = |page| self.stash.put(page);
+        self.lists.take_seen(Order::new(0), pages, put);
     }
 
     /// Time since the recording's beginning.
@@ -137,28 +130,27 @@ impl<'a, M: Timers> Books<'a, M> {
         self.missed.load(Ordering::Relaxed)
     }
 
-    /// Gives so many blocks back to the zone, as the policy does.
-    pub(super) fn drain(&self, shard: Shard, blocks: u32, order: u8) {
-        self.lists
-            .give_back_seen(shard, blocks, Order::new(order), || {
-                let block = self.stash.take(order);
-                if block.is_none() {
-                    // Relaxed: a tally.
-                    self.missed.fetch_add(1, Ordering::Relaxed);
-                }
-                block
-            });
+    /// Gives so many pages back to the zone, as the policy does.
+    pub(super) fn drain(&self, shard: Shard, pages: u32) {
+        self.lists.give_back_seen(shard, pages, Order::new(0), || {
+            let page = self.stash.take();
+            if page.is_none() {
+                // Relaxed: a tally.
+                self.missed.fetch_add(1, Ordering::Relaxed);
+            }
+            page
+        });
     }
 
-    /// Takes so many blocks from the zone, as a refill does.
-    pub(super) fn refill(&self, blocks: u32, order: u8) {
-        let mut left = blocks;
-        self.lists.take_seen(Order::new(order), blocks, |block| {
-            self.stash.put(block);
+    /// Takes so many pages from the zone, as a refill does.
+    pub(super) fn refill(&self, pages: u32) {
+        let mut left = pages;
+        self.lists.take_seen(Order::new(0), pages, |page| {
+            self.stash.put(page);
             left -= 1;
             // Still under the lock.
             if left == 0 {
-                let more_ns = u64::from(blocks) * self.load.more_page_ns;
+                let more_ns = u64::from(pages) * self.load.more_page_ns;
                 self.machine.compute(more_ns);
             }
         });
@@ -245,7 +237,7 @@ impl<M: Timers> Upkeep for Books<'_, M> {
     fn pages(&self, shard: Shard) -> bool {
         let pages = self.take_due(shard);
         if pages > 0 {
-            self.drain(shard, pages, 0);
+            self.drain(shard, pages);
         }
         self.state(shard).due > 0
     }

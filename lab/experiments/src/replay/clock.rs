@@ -1,6 +1,6 @@
 //! Ticks of the recorded kernel, on the clock of its events.
 
-use bursar_recording::{Recording, Upkeep};
+use bursar_observe::seen::Upkeep;
 use bursar_rig::timer::tick_ns;
 
 /// Ticks after which the wheel's buckets of up to 512 ticks repeat.
@@ -16,9 +16,9 @@ pub(super) struct Clock {
 
 impl Clock {
     /// Finds the ticks by the timers that expired. The most punctual one shows them best.
-    pub(super) fn of(recording: &Recording, hz: u32) -> Option<Self> {
+    pub(super) fn of(calls: &[Upkeep], hz: u32) -> Option<Self> {
         let tick_ns = tick_ns(hz);
-        let zeros = recording.upkeeps.iter().filter_map(|upkeep| {
+        let zeros = calls.iter().filter_map(|upkeep| {
             let jiffy = upkeep.expire_jiffy.or(upkeep.slot_jiffy)?;
             Some(upkeep.expire_ns?.wrapping_sub(jiffy.wrapping_mul(tick_ns)))
         });

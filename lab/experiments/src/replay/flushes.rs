@@ -158,19 +158,19 @@ mod tests {
     /// Updates that a skipped request left are still pending at the next.
     #[test]
     fn pending_updates_come_once() {
-        let bytes = include_bytes!("../../../recording/fixtures/synthetic-2-cpus.bursar");
-        let (mut recording, _) = bursar_recording::Recording::read(&bytes[..]).expect("one");
-        let start_ns = recording.header.start_ns;
+        let bytes = include_bytes!("../../../observe/tests/recordings/synthetic-2-cpus.bursar");
+        let mut recording = bursar_observe::recording::parse(&bytes[..]).expect("one");
+        let start_ns = recording.start_ns;
         let requests = [(100, true), (260, false), (140, false)];
         for (number, (pending, is_skipped)) in (0..).zip(requests) {
             let start_ns = start_ns + 1_000 * number;
-            recording.flushes.push(bursar_recording::Flush {
+            recording.flushes.push(bursar_observe::seen::Flush {
                 cgroup: 7,
                 start_ns,
                 end_ns: start_ns,
-                is_skipped: Some(is_skipped),
-                pending_updates: Some(pending),
-                ..bursar_recording::Flush::default()
+                skipped: Some(is_skipped),
+                pending: Some(pending),
+                ..bursar_observe::seen::Flush::default()
             });
         }
         let load = Load::of(&recording).expect("a load");

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use bursar_machine::pages::MAX_ORDER;
-use bursar_recording::{BurstKind, Cause, Event, Flush, Hold, LockKind, Recording, Upkeep, Wait};
+use bursar_observe::event::{LATENESS, REQUESTS, RSTAT, TARGETS, WAITS};
+use bursar_observe::seen::{BurstKind, Flush, Hold, LockKind, Seen, Upkeep, Wait};
 use bursar_rig::timer::tick_ns;
 
 use super::clock::{Clock, repeat_ticks};
@@ -28,14 +28,12 @@ const INTERVALS_MAX: u64 = 1 << 20;
 const CALL_NS_MAX: u64 = 1_000_000_000;
 /// Longest interval of upkeep: a simulated clock ends after 78 hours, and the warm-up takes four intervals.
 const INTERVAL_MS_MAX: u64 = 3_600_000;
-/// Greatest order of a burst's blocks.
-const ORDER_MAX: u8 = MAX_ORDER;
 /// Time of a page under the zone's lock by the cost model (`frame_record_ns`).
 const MODEL_PAGE_NS: u64 = 20;
 /// Longest time of a page that is believed.
 const PAGE_NS_MAX: u64 = 10_000;
-/// Number of orders.
-pub(super) const ORDERS: usize = MAX_ORDER as usize + 1;
+/// Interval of upkeep where the kernel does not say.
+const INTERVAL_S: u32 = 1;
 /// Greatest number of calls of upkeep that are looked at.
 const CALLS_MAX: usize = 200_000;
 /// Greatest number of bursts within a call that are looked at.
@@ -95,14 +93,6 @@ pub(super) struct Move {
     pub(super) at_ns: i64,
     pub(super) kind: BurstKind,
     pub(super) pages: u32,
-    pub(super) order: u8,
-}
-
-impl Move {
-    /// Its blocks, at least one.
-    pub(super) fn blocks(self) -> u32 {
-        (self.pages >> self.order).max(1)
-    }
 }
 
 /// A request to flush.
@@ -167,14 +157,14 @@ pub struct Load {
     /// Parents of the groups that are flushed; the first is the root.
     pub(super) groups: Vec<Option<usize>>,
     pub(super) requests: Vec<Request>,
-    pub(super) seen: Seen,
+    pub(super) seen: Window,
     stock: Stock,
     unknown: Vec<String>,
 }
 
 /// The records that the figures as seen are computed from: those within the replayed time.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Seen {
+pub(super) struct Window {
     pub(super) clock: Option<Clock>,
     pub(super) upkeeps: Vec<Upkeep>,
     /// Directions and times of bursts outside upkeep.
@@ -192,22 +182,23 @@ impl Load {
     ///
     /// # Errors
     /// [`LoadError`] says why it cannot be replayed.
-    pub fn of(recording: &Recording) -> Result<Self, LoadError> {
-        let mut sorted = recording.clone();
-        sorted.sort();
-        sorted.upkeeps.truncate(CALLS_MAX);
-        let recording = &sorted;
-        let header = &recording.header;
+    pub fn of(recording: &Seen) -> Result<Self, LoadError> {
+        let mut recording = recording.clone();
+        recording.sort();
+        recording.upkeep.truncate(CALLS_MAX);
+        let recording = &recording;
+        let machine = &recording.machine;
         if recording.records() == 0 {
             return Err(LoadError::Empty);
         }
-        let hz = header.hz.ok_or(LoadError::UnknownHz)?;
+        let hz = machine.hz.ok_or(LoadError::UnknownHz)?;
         let cpus = cpus(recording);
         if cpus > CPUS_MAX {
             return Err(LoadError::TooManyCpus { cpus });
         }
-        let start_ns = header.start_ns;
-        let interval_ms = header.stat_interval_ms;
+        let start_ns = recording.start_ns;
+        let interval_s = machine.interval_s.unwrap_or(INTERVAL_S).max(1);
+        let interval_ms = u64::from(interval_s) * 1_000;
         if interval_ms > INTERVAL_MS_MAX {
             return Err(LoadError::LongInterval { interval_ms });
         }
@@ -218,12 +209,12 @@ impl Load {
             .min(all_intervals_ns)
             .clamp(1, DURATION_NS_MAX);
         let events_ns = events_ns(recording, duration_ns);
-        let clock = Clock::of(recording, hz);
-        let zone = header.zones.iter().max_by_key(|zone| zone.managed_pages);
+        let clock = Clock::of(&recording.upkeep, hz);
+        let zone = machine.zones.iter().max_by_key(|zone| zone.managed_pages);
         let within = |at_ns: u64, length_ns: u64| {
             (start_ns..start_ns.saturating_add(length_ns)).contains(&at_ns)
         };
-        let seen = seen_of(
+        let seen = Window::of(
             recording,
             clock,
             |at_ns| within(at_ns, duration_ns),
@@ -237,7 +228,7 @@ impl Load {
             phase_ns: clock.map_or(0, |clock| clock.phase_ns(start_ns, hz)),
             cpus: vec![OfCpu::default(); cpus as usize],
             fold: fold(recording),
-            batch: zone.map_or(63, |zone| zone.pcp_batch.clamp(1, 1 << 12) as u32),
+            batch: zone.map_or(63, |zone| zone.pcp_batch.clamp(1, 1 << 12)),
             zone_pages: zone.map_or(1 << 20, |zone| zone.managed_pages.clamp(1 << 15, 1 << 34)),
             page_ns: page_ns(recording),
             more_page_ns: page_ns(recording).map_or(0, |ns| ns.saturating_sub(MODEL_PAGE_NS)),
@@ -335,15 +326,13 @@ impl Load {
         4 * self.interval_ns
     }
 
-    fn add_upkeep(&mut self, recording: &Recording, clock: Option<Clock>) {
-        let events = recording.header.events;
-        let has_timers = events.has(Event::TimerTargets) || events.has(Event::TimerSlots);
+    fn add_upkeep(&mut self, recording: &Seen, clock: Option<Clock>) {
+        let has_timers = !(recording.loses(TARGETS) && recording.loses(LATENESS));
         let mut of_cpus: BTreeMap<u32, Vec<&Upkeep>> = BTreeMap::new();
-        let calls = recording.upkeeps.iter();
-        for upkeep in calls.filter(|upkeep| upkeep.cause != Cause::IdleEntry) {
+        for upkeep in &recording.upkeep {
             of_cpus.entry(upkeep.cpu).or_default().push(upkeep);
         }
-        let from_start = Relative(recording.header.start_ns);
+        let from_start = Relative(recording.start_ns);
         for (cpu, calls) in of_cpus {
             let of_cpu = &mut self.cpus[cpu as usize];
             let rhythm = Rhythm {
@@ -395,10 +384,10 @@ impl Load {
         }
     }
 
-    fn add_moves(&mut self, recording: &Recording) {
-        let from_start = Relative(recording.header.start_ns);
+    fn add_moves(&mut self, recording: &Seen) {
+        let from_start = Relative(recording.start_ns);
         let mut calls: BTreeMap<u32, Vec<(u64, u64)>> = BTreeMap::new();
-        for upkeep in &recording.upkeeps {
+        for upkeep in &recording.upkeep {
             let of_cpu = calls.entry(upkeep.cpu).or_default();
             of_cpu.push((upkeep.start_ns, upkeep.end_ns));
         }
@@ -419,25 +408,25 @@ impl Load {
                 at_ns,
                 kind: burst.kind,
                 pages: burst.pages.min(PAGES_MAX) as u32,
-                order: burst.order.unwrap_or(0).min(ORDER_MAX),
             });
         }
     }
 
-    fn add_requests(&mut self, recording: &Recording) {
-        let paths = &recording.names.cgroups;
-        let from_start = Relative(recording.header.start_ns);
+    fn add_requests(&mut self, recording: &Seen) {
+        let paths = recording.cgroups.iter().map(|it| (it.id, &it.path));
+        let paths: BTreeMap<u64, &String> = paths.collect();
+        let from_start = Relative(recording.start_ns);
         let wanted = self.seen.flushes.iter();
         let mut numbers: Vec<u64> = wanted.map(|flush| flush.cgroup).collect();
         numbers.sort_unstable();
         numbers.dedup();
         numbers.truncate(GROUPS_MAX);
         // Parents first: a path is shorter than those below it.
-        let length = |number: &u64| paths.get(number).map_or(usize::MAX, String::len);
+        let length = |number: &u64| paths.get(number).map_or(usize::MAX, |path| path.len());
         numbers.sort_by_key(|number| (length(number), *number));
         let mut places: BTreeMap<u64, usize> = BTreeMap::new();
         for number in numbers {
-            let path = paths.get(&number).map(String::as_str);
+            let path = paths.get(&number).map(|path| path.as_str());
             if path == Some("/") {
                 places.insert(number, 0);
                 continue;
@@ -459,9 +448,9 @@ impl Load {
                 at_ns: from_start.of(flush.start_ns),
                 cpu: flush.cpu,
                 group: places.get(&flush.cgroup).copied().unwrap_or(0),
-                is_forced: flush.is_forced == Some(true),
-                pending: flush.pending_updates,
-                is_skipped: flush.is_skipped == Some(true),
+                is_forced: flush.forced == Some(true),
+                pending: flush.pending.and_then(|it| u64::try_from(it).ok()),
+                is_skipped: flush.skipped == Some(true),
             })
             .collect();
     }
@@ -489,17 +478,13 @@ impl Rhythm<'_> {
     /// Whether the call before had queued this one.
     fn is_own(&self, index: usize) -> bool {
         let call = self.calls[index];
-        match call.cause {
-            Cause::Timer => true,
-            Cause::Shepherd => false,
-            _ if self.has_timers => call.target_jiffy.or(call.slot_jiffy).is_some(),
-            _ => match index.checked_sub(1) {
-                Some(before) => {
-                    call.start_ns.saturating_sub(self.calls[before].end_ns) < 2 * self.interval_ns
-                }
-                None => true,
-            },
+        let timer = call.target_jiffy.or(call.expire_jiffy);
+        if self.has_timers || timer.is_some() {
+            return timer.or(call.slot_jiffy).is_some();
         }
+        index.checked_sub(1).is_none_or(|before| {
+            call.start_ns.saturating_sub(self.calls[before].end_ns) < 2 * self.interval_ns
+        })
     }
 
     /// Whether a call found anything to do, so that it queued the next one.
@@ -509,17 +494,17 @@ impl Rhythm<'_> {
     }
 }
 
-fn cpus(recording: &Recording) -> u32 {
-    let upkeeps = recording.upkeeps.iter().map(|it| it.cpu);
+fn cpus(recording: &Seen) -> u32 {
+    let upkeeps = recording.upkeep.iter().map(|it| it.cpu);
     let bursts = recording.bursts.iter().map(|it| it.cpu);
     let flushes = recording.flushes.iter().map(|it| it.cpu);
     let most = upkeeps.chain(bursts).chain(flushes).max().unwrap_or(0);
-    recording.header.cpus_online.max(most + 1)
+    (recording.machine.cpus as u32).max(most + 1)
 }
 
 /// Length of the time in which there are no more bursts and flushes than are replayed.
-fn events_ns(recording: &Recording, duration_ns: u64) -> u64 {
-    let start_ns = recording.header.start_ns;
+fn events_ns(recording: &Seen, duration_ns: u64) -> u64 {
+    let start_ns = recording.start_ns;
     let of = |at_ns: Option<u64>| at_ns.map_or(duration_ns, |at_ns| at_ns.saturating_sub(start_ns));
     let bursts = of(recording.bursts.get(EVENTS_MAX).map(|it| it.start_ns));
     let mut pages: u64 = 0;
@@ -541,8 +526,8 @@ fn is_within(stretches: Option<&Vec<(u64, u64)>>, at_ns: u64) -> bool {
 }
 
 /// Pages that a call gave back: as recorded, or those of the drains within it.
-fn pages_of(call: &Upkeep, recording: &Recording) -> Option<u64> {
-    if call.pages.is_some() || !recording.header.events.has(Event::Drains) {
+fn pages_of(call: &Upkeep, recording: &Seen) -> Option<u64> {
+    if call.pages.is_some() || !has_pages(recording, BurstKind::Drain) {
         return call.pages;
     }
     let bursts = &recording.bursts;
@@ -567,11 +552,8 @@ fn is_a_little_late(call: &Upkeep) -> bool {
     late.is_some_and(|(expired, slot)| (1..=DEFERRED_TICKS).contains(&expired.saturating_sub(slot)))
 }
 
-fn fold(recording: &Recording) -> Fold {
-    let calls = recording
-        .upkeeps
-        .iter()
-        .filter(|it| it.cause != Cause::IdleEntry);
+fn fold(recording: &Seen) -> Fold {
+    let calls = recording.upkeep.iter();
     let mut without_pages: Vec<u64> = calls
         .clone()
         .filter(|call| pages_of(call, recording) == Some(0))
@@ -589,7 +571,7 @@ fn fold(recording: &Recording) -> Fold {
 }
 
 /// Time of a page in bursts of some length: the sum of all times by the sum of all pages.
-fn page_ns(recording: &Recording) -> Option<u64> {
+fn page_ns(recording: &Seen) -> Option<u64> {
     const LONG_PAGES: u64 = 16;
     let long = || {
         recording
@@ -604,54 +586,60 @@ fn page_ns(recording: &Recording) -> Option<u64> {
     (pages > 0.0).then(|| ((times_ns / pages) as u64).clamp(1, PAGE_NS_MAX))
 }
 
-fn seen_of(
-    recording: &Recording,
-    clock: Option<Clock>,
-    is_replayed: impl Fn(u64) -> bool,
-    is_event: impl Fn(u64) -> bool,
-) -> Seen {
-    let events = recording.header.events;
-    let upkeeps = recording
-        .upkeeps
-        .iter()
-        .filter(|it| it.cause != Cause::IdleEntry);
-    let waits = recording
-        .waits
-        .iter()
-        .filter(|it| it.lock == LockKind::Zone);
-    let flushes = recording.flushes.iter();
-    Seen {
-        clock,
-        upkeeps: upkeeps
-            .filter(|it| is_replayed(it.start_ns))
-            .copied()
-            .collect(),
-        bursts_ns: Vec::new(),
-        holds: Vec::new(),
-        zone_waits: waits.filter(|it| is_event(it.start_ns)).copied().collect(),
-        flushes: flushes
-            .filter(|it| is_event(it.start_ns))
-            .copied()
-            .collect(),
-        has_zone_waits: events.has(Event::LockWaits) && !recording.header.is_virtual,
-        has_bursts: events.has(Event::Drains) || events.has(Event::Refills),
+impl Window {
+    fn of(
+        recording: &Seen,
+        clock: Option<Clock>,
+        is_replayed: impl Fn(u64) -> bool,
+        is_event: impl Fn(u64) -> bool,
+    ) -> Self {
+        let upkeeps = recording.upkeep.iter();
+        let flushes = recording.flushes.iter();
+        let waits = (recording.waits.iter()).filter(|it| it.lock == LockKind::Zone);
+        let kinds = [BurstKind::Drain, BurstKind::Refill];
+        Self {
+            clock,
+            upkeeps: upkeeps
+                .filter(|it| is_replayed(it.start_ns))
+                .copied()
+                .collect(),
+            bursts_ns: Vec::new(),
+            holds: Vec::new(),
+            zone_waits: waits.filter(|it| is_event(it.start_ns)).copied().collect(),
+            flushes: flushes
+                .filter(|it| is_event(it.start_ns))
+                .copied()
+                .collect(),
+            has_zone_waits: has_waits(recording) && !recording.may_be_guest(),
+            has_bursts: kinds.iter().any(|kind| has_pages(recording, *kind)),
+        }
     }
 }
 
-fn unknown(recording: &Recording, load: &Load) -> Vec<String> {
-    let header = &recording.header;
-    let events = header.events;
+/// Whether pages of this direction were recorded.
+fn has_pages(recording: &Seen, kind: BurstKind) -> bool {
+    let event = match kind {
+        BurstKind::Drain => "mm_page_pcpu_drain",
+        BurstKind::Refill => "mm_page_alloc_zone_locked",
+    };
+    recording.deep && !recording.lacks(event)
+}
+
+/// Whether waits for spin locks were recorded, with what names their locks.
+fn has_waits(recording: &Seen) -> bool {
+    recording.deep && !recording.loses(WAITS)
+}
+
+fn unknown(recording: &Seen, load: &Load) -> Vec<String> {
+    let zones = recording.machine.zones.len();
+    let may_be_guest = recording.may_be_guest();
     let mut all = Vec::new();
     let mut say = |applies: bool, text: String| {
         if applies {
             all.push(text);
         }
     };
-    let lost = recording.end.map_or(0, |end| end.lost_events);
-    say(
-        recording.end.is_none(),
-        "The file was cut off: its length is that of what could be read.".to_owned(),
-    );
+    let lost = recording.losses.events_lost;
     say(
         lost > 0,
         format!("{lost} events were lost: counts as seen are too low."),
@@ -689,25 +677,20 @@ fn unknown(recording: &Recording, load: &Load) -> Vec<String> {
             .to_owned(),
     );
     say(
-        recording.bursts.iter().any(|burst| burst.order.is_none()),
-        "The orders of some bursts are not known: their pages count as single ones.".to_owned(),
-    );
-    say(
-        header.zones.len() > 1,
+        zones > 1,
         format!(
-            "The replay has one zone, and the machine has {}: bursts of different zones wait for one another.",
-            header.zones.len()
+            "The replay has one zone, and the machine has {zones}: bursts of different zones wait for one another."
         ),
     );
     say(
-        load.seen.has_bursts && header.is_virtual,
+        load.seen.has_bursts && may_be_guest,
         "In a virtual machine the kernel may report no waits for spin locks, and the hypervisor may stop a CPU: neither is \
          in the figures."
             .to_owned(),
     );
     say(
-        load.seen.has_bursts && !header.is_virtual,
-        if events.has(Event::LockWaits) {
+        load.seen.has_bursts && !may_be_guest,
+        if has_waits(recording) {
             "The kernel does not report every wait for a spin lock: a lone second waiter is missing.".to_owned()
         } else {
             "Waits for locks were not recorded.".to_owned()
@@ -750,16 +733,8 @@ fn unknown(recording: &Recording, load: &Load) -> Vec<String> {
         "The CPUs on which updates of statistics were pending are not known: the replay spreads them over all.".to_owned(),
     );
     say(
-        !events.has(Event::FlushLocks) && !events.has(Event::FlushDecisions),
+        recording.loses(RSTAT) && recording.loses(REQUESTS),
         "Flushes of statistics were not recorded.".to_owned(),
-    );
-    let changed = recording
-        .cpu_changes
-        .iter()
-        .any(|it| it.cpus_online != header.cpus_online);
-    say(
-        changed,
-        "CPUs went online or offline: the replay has all of them for all of the time.".to_owned(),
     );
     all
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use bursar_recording::BurstKind;
+use bursar_observe::seen::BurstKind;
 
 use crate::measure::Unit;
 

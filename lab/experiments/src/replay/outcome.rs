@@ -1,7 +1,7 @@
 //! Figures of a run.
 
 use bursar_kernel::pages::HoldFigures;
-use bursar_recording::BurstKind;
+use bursar_observe::seen::BurstKind;
 use hdrhistogram::Histogram;
 
 use super::load::Load;

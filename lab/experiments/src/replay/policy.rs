@@ -3,7 +3,8 @@
 use bursar_kernel::pages::Release;
 use bursar_kernel::stats::Policy;
 use bursar_kernel::upkeep::{Firing, KERNEL_SKEW};
-use bursar_recording::{Hold, Recording};
+use bursar_observe::changes::version;
+use bursar_observe::seen::{Hold, Seen};
 
 use super::measure::Part;
 use crate::vmstat_spread;
@@ -35,8 +36,8 @@ pub struct Stock {
 
 impl Stock {
     /// Finds the policies of the recorded kernel: by what it did, else by its version.
-    pub(super) fn of(recording: &Recording) -> Self {
-        let version = version(&recording.header.kernel_release);
+    pub(super) fn of(recording: &Seen) -> Self {
+        let version = version(&recording.machine.kernel);
         let (release, why_release) = release(recording, version);
         let (flush, why_flush) = match version {
             Some(version) if version < (6, 8) => (
@@ -75,21 +76,21 @@ impl Stock {
     }
 }
 
-fn release(recording: &Recording, version: Option<(u32, u32)>) -> (Release, &'static str) {
+fn release(recording: &Seen, version: Option<(u32, u32)>) -> (Release, &'static str) {
     /// Gap at multiples of the batch that shows a released lock, in gaps elsewhere.
     const GAPS: u64 = 2;
-    let batches = recording.header.zones.iter().map(|zone| zone.pcp_batch);
-    let batch = batches.max().unwrap_or(63).max(1);
+    let batches = recording.machine.zones.iter().map(|zone| zone.pcp_batch);
+    let batch = u64::from(batches.max().unwrap_or(63).max(1));
     let long = || recording.bursts.iter().filter(|burst| burst.pages > batch);
     if long().any(|burst| matches!(burst.hold, Hold::Traced | Hold::Proven)) {
         return (Release::Whole, "a burst of more than a batch was one hold");
     }
-    if long().any(|burst| burst.hold == Hold::Several) {
+    if long().any(|burst| burst.hold == Hold::Refuted) {
         let why = "other CPUs moved pages in the middle of bursts";
         return (Release::Batched, why);
     }
-    let end = recording.end.unwrap_or_default();
-    if let (Some(at_batch_ns), Some(elsewhere_ns)) = (end.gap_at_batch_ns, end.gap_elsewhere_ns) {
+    let gaps = recording.release;
+    if let (Some(at_batch_ns), Some(elsewhere_ns)) = (gaps.gap_at_batch_ns, gaps.gap_elsewhere_ns) {
         return match at_batch_ns > GAPS * elsewhere_ns.max(1) {
             true => (
                 Release::Batched,
@@ -111,12 +112,6 @@ fn release(recording: &Recording, version: Option<(u32, u32)>) -> (Release, &'st
     }
 }
 
-/// Major and minor version of a release such as `6.12.0-rc3`.
-fn version(release: &str) -> Option<(u32, u32)> {
-    let mut parts = release.split(|letter: char| !letter.is_ascii_digit());
-    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
-}
-
 impl Policies {
     /// Describes in one line what differs from the recorded kernel.
     pub fn summary(self, stock: Self) -> String {
@@ -132,18 +127,5 @@ impl Policies {
         } else {
             "the recorded kernel's".to_owned()
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn versions_are_read_from_releases() {
-        assert_eq!(version("6.12.0-rc3"), Some((6, 12)));
-        assert_eq!(version("6.1.55+deb"), Some((6, 1)));
-        assert_eq!(version("5.14-acme"), Some((5, 14)));
-        assert_eq!(version("next"), None);
     }
 }

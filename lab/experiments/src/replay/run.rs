@@ -4,7 +4,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bursar_kernel::upkeep::{Clocked, Housekeeping, Options, Period};
 use bursar_machine::Shard;
-use bursar_recording::BurstKind;
+use bursar_observe::seen::BurstKind;
 use bursar_rig::timer::{BoundTask, Timer, TimerKind, Timers, WorkQueue, tick_ns};
 
 use super::books::Books;
@@ -235,8 +235,8 @@ impl<M: Timers> Scene<'_, M> {
             machine.compute(at_ns.saturating_sub(machine.now_ns()));
             let began_ns = machine.now_ns();
             match burst.kind {
-                BurstKind::Drain => books.drain(Shard(cpu as u32), burst.blocks(), burst.order),
-                BurstKind::Refill => books.refill(burst.blocks(), burst.order),
+                BurstKind::Drain => books.drain(Shard(cpu as u32), burst.pages),
+                BurstKind::Refill => books.refill(burst.pages),
             }
             let time_ns = machine.now_ns() - began_ns;
             push(&self.record.bursts_ns, (burst.kind, time_ns));

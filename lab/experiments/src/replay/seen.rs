@@ -1,6 +1,6 @@
 //! Figures as seen: of the recorded machine, in the time that is replayed.
 
-use bursar_recording::BurstKind;
+use bursar_observe::seen::BurstKind;
 use bursar_rig::timer::tick_ns;
 
 use super::clock::{fired_at, slot_of};
@@ -40,7 +40,7 @@ pub fn seen(load: &Load) -> Figures {
     let times: Values = (seen.flushes.iter())
         .map(|flush| flush.end_ns - flush.start_ns)
         .collect();
-    let outcomes = || seen.flushes.iter().filter_map(|flush| flush.is_skipped);
+    let outcomes = || seen.flushes.iter().filter_map(|flush| flush.skipped);
     let known = outcomes().count();
     let skipped = outcomes().filter(|is_skipped| *is_skipped).count();
     let share = (known > 0).then(|| skipped as f64 / known as f64);

@@ -1,6 +1,7 @@
 //! Replays of synthetic recordings.
 
-use bursar_recording::{Cause, Event, Events, Recording, Upkeep};
+use bursar_observe::recording::{self, NUMBER_MAX};
+use bursar_observe::seen::{Seen, Upkeep};
 use bursar_rig::timer::tick_ns;
 use bursar_sim::{Settings, Simulator, Topology};
 
@@ -11,22 +12,20 @@ use super::run::simulate;
 use super::*;
 use crate::measure::{Distribution, Unit};
 
-const OF_72: &[u8] = include_bytes!("../../../recording/fixtures/synthetic-72-cpus.bursar");
-const OF_2: &[u8] = include_bytes!("../../../recording/fixtures/synthetic-2-cpus.bursar");
+const OF_72: &[u8] = include_bytes!("../../../observe/tests/recordings/synthetic-72-cpus.bursar");
+const OF_2: &[u8] = include_bytes!("../../../observe/tests/recordings/synthetic-2-cpus.bursar");
 
 /// Of a virtual machine that exists: 2 CPUs, Linux 6.18, nearly idle; in light mode for 20 s, in deep mode for 6 s.
 const REAL: [&[u8]; 2] = [
-    include_bytes!("../../../recording/fixtures/real-2-cpus-light.bursar"),
-    include_bytes!("../../../recording/fixtures/real-2-cpus-deep.bursar"),
+    include_bytes!("../../../observe/tests/recordings/real-2-cpus-light.bursar"),
+    include_bytes!("../../../observe/tests/recordings/real-2-cpus-deep.bursar"),
 ];
 
 /// Of the same machine, while two processes write 1 GiB each; names are redacted.
-const PAGES: &[u8] = include_bytes!("../../../recording/fixtures/real-2-cpus-pages.bursar");
+const PAGES: &[u8] = include_bytes!("../../../observe/tests/recordings/real-2-cpus-pages.bursar");
 
-fn recording(bytes: &[u8]) -> Recording {
-    let (recording, damage) = Recording::read(bytes).expect("a recording");
-    assert_eq!(damage, None);
-    recording
+fn recording(bytes: &[u8]) -> Seen {
+    recording::parse(bytes).expect("a recording")
 }
 
 fn load(bytes: &[u8]) -> Load {
@@ -86,11 +85,11 @@ fn ticks_of(load: &Load, calls: &[Call]) -> Vec<(u32, u64)> {
 }
 
 /// CPU and tick of each recorded call, likewise.
-fn ticks_seen(recording: &Recording) -> Vec<(u32, u64)> {
-    let hz = recording.header.hz.expect("known");
-    let clock = Clock::of(recording, hz).expect("timers");
-    let origin = clock.jiffy(recording.header.start_ns);
-    let calls = recording.upkeeps.iter();
+fn ticks_seen(recording: &Seen) -> Vec<(u32, u64)> {
+    let hz = recording.machine.hz.expect("known");
+    let clock = Clock::of(&recording.upkeep, hz).expect("timers");
+    let origin = clock.jiffy(recording.start_ns);
+    let calls = recording.upkeep.iter();
     let mut ticks: Vec<_> = calls
         .map(|call| (call.cpu, call.expire_jiffy.expect("recorded") - origin))
         .collect();
@@ -119,27 +118,30 @@ fn stock_upkeep_falls_on_the_recorded_ticks() {
 fn idle_cpus_have_the_calls_that_they_had() {
     let whole = recording(OF_2);
     let second_ns = 1_000_000_000;
-    let from_ns = whole.header.start_ns - whole.header.start_ns % second_ns + 2 * second_ns;
-    let call = |second: u64, cause| {
+    let from_ns = whole.start_ns - whole.start_ns % second_ns + 2 * second_ns;
+    let hz = whole.machine.hz.expect("known");
+    let clock = Clock::of(&whole.upkeep, hz).expect("timers");
+    let call = |second: u64, has_timer: bool| {
         let start_ns = from_ns + second * second_ns;
         Upkeep {
             cpu: 1,
-            cause,
+            target_jiffy: has_timer.then(|| clock.jiffy(start_ns)),
             start_ns,
             end_ns: start_ns + 5_000,
             ..Upkeep::default()
         }
     };
     let mut idle = whole.clone();
-    idle.upkeeps.retain(|call| call.cpu == 0);
-    idle.upkeeps.extend([
-        call(1, Cause::Shepherd),
-        call(2, Cause::Timer),
-        call(3, Cause::Timer),
+    idle.upkeep.retain(|call| call.cpu == 0);
+    idle.upkeep.extend([
+        call(1, false),
+        call(2, true),
+        call(3, true),
         // Found nothing: it has no successor.
-        call(4, Cause::Timer),
-        call(9, Cause::Shepherd),
-        call(14, Cause::Shepherd),
+        call(4, true),
+        // By the shepherd.
+        call(9, false),
+        call(14, false),
     ]);
     let load = Load::of(&idle).expect("a load");
     let of_1 = &load.cpus[1];
@@ -254,7 +256,7 @@ fn all_pages_of_upkeep_are_replayed() {
         .flat_map(|cpu| &cpu.due_pages)
         .map(|(_, pages)| u64::from(*pages))
         .sum();
-    let recorded: u64 = recording.upkeeps.iter().filter_map(|it| it.pages).sum();
+    let recorded: u64 = recording.upkeep.iter().filter_map(|it| it.pages).sum();
     assert_eq!(due, recorded);
 }
 
@@ -343,19 +345,19 @@ fn drains_find_their_pages_in_whatever_order_cpus_come() {
 fn recordings_that_cannot_be_replayed_say_why() {
     let whole = recording(OF_2);
     let mut empty = whole.clone();
-    empty.upkeeps.clear();
+    empty.upkeep.clear();
     assert_eq!(Load::of(&empty).expect_err("empty"), LoadError::Empty);
     let mut no_hz = whole.clone();
-    no_hz.header.hz = None;
+    no_hz.machine.hz = None;
     assert_eq!(Load::of(&no_hz).expect_err("no HZ"), LoadError::UnknownHz);
     let mut large = whole.clone();
-    large.header.cpus_online = 5_000;
+    large.machine.cpus = 5_000;
     assert!(matches!(
         Load::of(&large),
         Err(LoadError::TooManyCpus { cpus: 5_000 })
     ));
     let mut slow = whole.clone();
-    slow.header.stat_interval_ms = 86_400_000;
+    slow.machine.interval_s = Some(86_400);
     assert!(matches!(
         Load::of(&slow),
         Err(LoadError::LongInterval { .. })
@@ -369,19 +371,19 @@ fn recordings_that_cannot_be_replayed_say_why() {
 /// Values at the ends of their ranges: a load is made, and a short run ends.
 #[test]
 fn hostile_records_are_bounded() {
-    use bursar_recording::TIME_NS_MAX;
     let mut recording = recording(OF_2);
-    recording.header.events = Events::of(&Event::ALL);
-    recording.header.zones[0].pcp_batch = TIME_NS_MAX;
-    recording.header.zones[0].managed_pages = TIME_NS_MAX;
-    let mut upkeep = recording.upkeeps[5];
-    upkeep.pages = Some(TIME_NS_MAX);
-    upkeep.end_ns = TIME_NS_MAX;
-    upkeep.expire_jiffy = Some(TIME_NS_MAX);
+    recording.missing.clear();
+    recording.deep = true;
+    recording.machine.zones[0].pcp_batch = u32::MAX;
+    recording.machine.zones[0].managed_pages = NUMBER_MAX;
+    let mut upkeep = recording.upkeep[5];
+    upkeep.pages = Some(NUMBER_MAX);
+    upkeep.end_ns = NUMBER_MAX;
+    upkeep.expire_jiffy = Some(NUMBER_MAX);
     upkeep.expire_ns = Some(0);
-    recording.upkeeps.push(upkeep);
-    recording.upkeeps[7].slot_jiffy = Some(0);
-    recording.end = None;
+    recording.upkeep.push(upkeep);
+    recording.upkeep[7].slot_jiffy = Some(0);
+    recording.end_ns = NUMBER_MAX;
     let load = Load::of(&recording).expect("a load");
     assert!(load.seconds() <= 300.0);
     let figures = replayed(&load, 2, load.stock().policies);
@@ -393,25 +395,25 @@ fn hostile_records_are_bounded() {
 #[test]
 fn random_records_make_loads() {
     use crate::random::Random;
-    use bursar_recording::{BurstKind, TIME_NS_MAX};
+    use bursar_observe::seen::BurstKind;
     let mut random = Random::new(1);
     let whole = [OF_2, OF_72, REAL[1]].map(recording);
     for case in 0..400 {
         let mut changed = whole[case % whole.len()].clone();
         // All CPUs of few, so that a replay is short.
-        changed.upkeeps.retain(|it| it.cpu < 8);
+        changed.upkeep.retain(|it| it.cpu < 8);
         changed.bursts.truncate(300);
         changed.bursts.retain(|it| it.cpu < 8);
         changed.flushes.retain(|it| it.cpu < 8);
-        changed.header.cpus_online = changed.header.cpus_online.min(8);
+        changed.machine.cpus = changed.machine.cpus.min(8);
         let mut any = |near: u64| match random.below(6) {
             0 => 0,
-            1 => TIME_NS_MAX,
-            2 => random.below(TIME_NS_MAX),
+            1 => NUMBER_MAX,
+            2 => random.below(NUMBER_MAX),
             3 => near.saturating_add(random.below(5_000_000_000)),
             _ => near,
         };
-        for upkeep in changed.upkeeps.iter_mut().step_by(3) {
+        for upkeep in changed.upkeep.iter_mut().step_by(3) {
             upkeep.start_ns = any(upkeep.start_ns);
             upkeep.end_ns = any(upkeep.end_ns).max(upkeep.start_ns);
             upkeep.expire_ns = upkeep.expire_ns.map(&mut any);
@@ -423,16 +425,15 @@ fn random_records_make_loads() {
             burst.start_ns = any(burst.start_ns);
             burst.end_ns = any(burst.end_ns).max(burst.start_ns);
             burst.pages = any(burst.pages);
-            burst.order = Some(any(3) as u8 % 64);
             burst.kind = [BurstKind::Drain, BurstKind::Refill][any(1) as usize % 2];
         }
         for flush in changed.flushes.iter_mut().step_by(5) {
             flush.start_ns = any(flush.start_ns);
             flush.end_ns = any(flush.end_ns).max(flush.start_ns);
-            flush.pending_updates = flush.pending_updates.map(&mut any);
+            flush.pending = flush.pending.map(|it| any(it as u64) as i64);
         }
-        changed.header.stat_interval_ms = any(1_000).clamp(1, 86_400_000);
-        changed.end = None;
+        changed.machine.interval_s = Some(any(1).clamp(1, 86_400) as u32);
+        changed.end_ns = any(changed.end_ns).max(changed.start_ns);
         let Ok(load) = Load::of(&changed) else {
             continue;
         };

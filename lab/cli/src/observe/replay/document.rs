@@ -5,7 +5,7 @@ use std::path::Path;
 use bursar_experiments::replay::{
     Agreement, CRITERION, Figures, Load, MEASURES, Measure, Policies, agreement,
 };
-use bursar_recording::Recording;
+use bursar_observe::seen::Seen;
 use bursar_sim::{CostModel, Topology};
 use serde::Serialize;
 
@@ -57,7 +57,6 @@ pub(super) struct OfRecording {
     lost_events: u64,
     is_virtual: bool,
     is_redacted: bool,
-    damage: Option<String>,
 }
 
 /// Number of measures that agree, of those that the rule judges.
@@ -95,13 +94,11 @@ pub(super) struct WhatIf {
 impl Document {
     pub(super) fn new(
         path: &Path,
-        recording: &Recording,
-        damage: Option<String>,
+        recording: &Seen,
         load: &Load,
         seen: &Figures,
         runs: &Runs,
     ) -> Self {
-        let header = &recording.header;
         let (.., own) = &runs.figures[0];
         let is_other =
             |(topology, ..): &&(Topology, Policies, Vec<Figures>)| *topology == runs.other;
@@ -110,10 +107,6 @@ impl Document {
             .first()
             .map(|(.., figures)| figures.as_slice())
             .unwrap_or(own);
-        let mut cannot_tell = load.unknown().to_vec();
-        if let Some(damage) = &damage {
-            cannot_tell.insert(0, format!("The file is damaged: {damage}."));
-        }
         let measures = compare(load, seen, own);
         let policies: Vec<_> = (others.iter())
             .map(|(_, policies, figures)| {
@@ -127,15 +120,14 @@ impl Document {
             kind: "replay",
             recording: OfRecording {
                 file: path.display().to_string(),
-                kernel: header.kernel_release.clone(),
+                kernel: recording.machine.kernel.clone(),
                 hz: load.hz(),
                 cpus: load.cpus(),
                 replayed_seconds: load.seconds(),
                 records: recording.records(),
-                lost_events: recording.end.map_or(0, |end| end.lost_events),
-                is_virtual: header.is_virtual,
-                is_redacted: recording.names.is_redacted,
-                damage,
+                lost_events: recording.losses.events_lost,
+                is_virtual: recording.may_be_guest(),
+                is_redacted: recording.is_redacted,
             },
             criterion: CRITERION,
             draws: runs.draws,
@@ -158,7 +150,7 @@ impl Document {
                 is_scaled: runs.other.cpus != runs.own.cpus,
                 policies,
             },
-            cannot_tell,
+            cannot_tell: load.unknown().to_vec(),
         }
     }
 
