@@ -24,15 +24,16 @@ const CRATES: &[(&str, &[&str])] = &[
     ("bursar-bench-peers", &[]),
     ("bursar-term", &[]),
     ("bursar-top", &["bursar", "bursar-machine", "bursar-serve", "bursar-term"]),
-    ("bursar-observe", &[]),
+    ("bursar-watch", &[]),
     ("bursar-conditions", &["bursar-machine"]),
     ("bursar-rig", &["bursar-machine"]),
     ("bursar-sim", &["bursar-machine", "bursar-rig"]),
     ("bursar-kernel", &["bursar", "bursar-machine", "bursar-rig"]),
-    ("bursar-experiments", &["bursar", "bursar-kernel", "bursar-machine", "bursar-observe", "bursar-rig"]),
+    ("bursar-experiments", &["bursar", "bursar-kernel", "bursar-machine", "bursar-rig"]),
     ("bursar-check", &["bursar", "bursar-experiments", "bursar-kernel", "bursar-machine", "bursar-rig", "bursar-sim"]),
-    ("bursar-lab", &["bursar", "bursar-check", "bursar-experiments", "bursar-machine", "bursar-observe",
-        "bursar-sim", "bursar-term"]),
+    ("bursar-lab", &["bursar", "bursar-check", "bursar-experiments", "bursar-machine", "bursar-sim", "bursar-term"]),
+    ("bursar-replay", &["bursar-experiments", "bursar-kernel", "bursar-machine", "bursar-rig", "bursar-watch"]),
+    ("bursar-observe", &["bursar-experiments", "bursar-replay", "bursar-sim", "bursar-term", "bursar-watch"]),
     ("bursar-bench", &["bursar", "bursar-alloc", "bursar-bench-peers", "bursar-conditions", "bursar-datafusion",
         "bursar-machine", "bursar-rig", "bursar-sim"]),
     ("bursar-example-server", &["bursar", "bursar-conditions"]),
@@ -124,7 +125,7 @@ const ADDRESSES: &[(&str, &str)] = &[
 ];
 
 /// Code that decides or accounts has no clock, thread, environment or random order of its own.
-const DECIDING: &[&str] = &["bursar", "bursar-experiments"];
+const DECIDING: &[&str] = &["bursar", "bursar-experiments", "bursar-replay"];
 const UNDECIDED: &[&[&str]] = &[
     &["std", "time", "Instant"],
     &["SystemTime"],
@@ -134,7 +135,14 @@ const UNDECIDED: &[&[&str]] = &[
 ];
 
 /// Packages that know pages by their numbers alone.
-const WITHOUT_BYTES: &[&str] = &["bursar", "bursar-experiments", "bursar-check", "bursar-lab"];
+const WITHOUT_BYTES: &[&str] = &[
+    "bursar",
+    "bursar-experiments",
+    "bursar-check",
+    "bursar-lab",
+    "bursar-replay",
+    "bursar-observe",
+];
 const BYTES: &[&[&str]] = &[&["NonNull"], &["HostFrames"], &["bursar_alloc"]];
 
 /// A rule: adds a line for each error.
@@ -180,7 +188,8 @@ fn crates_depend_on_those_before_them(packages: &[Package], errors: &mut Vec<Str
                 .find(|other| other.name == *dependency)
                 .and_then(|it| it.house);
             let leaves = package.house == Some(House::Product) && house != Some(House::Product);
-            if !CRATES[level].1.contains(&dependency.as_str()) || !is_before || leaves {
+            let enters = package.house != Some(House::Observe) && house == Some(House::Observe);
+            if !CRATES[level].1.contains(&dependency.as_str()) || !is_before || leaves || enters {
                 errors.push(format!("{name} depends on {dependency}"));
             }
         }

@@ -15,6 +15,8 @@ pub enum House {
     Product,
     /// Experiments and their tool.
     Lab,
+    /// Observation of kernels, and its tool.
+    Observe,
     /// Tests that stand apart from the crate that they test.
     Check,
     /// Benchmarks.
@@ -23,11 +25,11 @@ pub enum House {
 
 /// The house of each package. A package that is missing here belongs to none, which is an error.
 #[rustfmt::skip]
-const HOUSES: [(House, &[&str]); 4] = [
+const HOUSES: [(House, &[&str]); 5] = [
     (House::Product, &["bursar-machine", "bursar", "bursar-alloc", "bursar-tower", "bursar-datafusion", "bursar-prometheus",
         "bursar-serve", "bursar-capi", "bursar-term", "bursar-top"]),
-    (House::Lab, &["bursar-rig", "bursar-sim", "bursar-kernel", "bursar-experiments",
-        "bursar-observe", "bursar-lab"]),
+    (House::Lab, &["bursar-rig", "bursar-sim", "bursar-kernel", "bursar-experiments", "bursar-lab"]),
+    (House::Observe, &["bursar-watch", "bursar-replay", "bursar-observe"]),
     (House::Check, &["bursar-check"]),
     (House::Bench, &["bursar-bench", "bursar-bench-peers", "bursar-conditions", "bursar-tpch", "bursar-example-server",
         "bursar-example-distributed", "bursar-example-engines"]),

@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod bars;
 pub mod escape;
 pub mod failure;
 pub mod format;

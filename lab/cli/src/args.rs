@@ -10,7 +10,6 @@ use clap::{Args as ClapArgs, ColorChoice, Parser, Subcommand};
 
 use crate::compare::{Compare, EXAMPLES as COMPARE_EXAMPLES};
 use crate::explore::{EXAMPLES as EXPLORE_EXAMPLES, Explore};
-use crate::observe::{EXAMPLES as OBSERVE_EXAMPLES, NOTES as OBSERVE_NOTES, Observe};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -23,7 +22,6 @@ Examples:
   bursar-lab report out.json          the tables of a result
   bursar-lab compare before.json after.json
   bursar-lab explore --schedules 1000000
-  bursar-lab observe                  whether this kernel has the three problems
 
 The width of tables is that of the terminal, or COLUMNS if it is set. Pipes and
 files get lines of any length.
@@ -145,9 +143,6 @@ pub enum Command {
     #[command(help_template = EXAMPLES_FIRST, before_help = LIST_EXAMPLES)]
     /// List the experiments, or the loads, variants and parameters of one
     List(List),
-    /// Tell whether the running Linux kernel has the three problems
-    #[command(help_template = EXAMPLES_FIRST, before_help = OBSERVE_EXAMPLES, after_help = OBSERVE_NOTES)]
-    Observe(Observe),
     /// Print the completions of a shell
     #[command(before_help = COMPLETIONS_EXAMPLES, help_template = EXAMPLES_FIRST)]
     Completions(Completions),

@@ -16,7 +16,6 @@ mod jobs;
 mod latency_ranges;
 mod list;
 mod machine;
-mod observe;
 mod page;
 mod picture;
 mod points;
@@ -52,7 +51,6 @@ fn main() -> ExitCode {
         Command::List(list) => list::list(list, &args.global),
         Command::Completions(completions) => shell::completions::<Args>(completions, &args.global),
         Command::Man(man) => shell::man::<Args>(man, &args.global),
-        Command::Observe(observe) => observe::observe(observe, &args.global),
     };
     match ended {
         Ok(code) => code,

@@ -4,9 +4,9 @@ use bursar_experiments::document::{Document, VariantResult};
 use bursar_experiments::machine_info::MachineInfo;
 use bursar_experiments::measure::{Metric, Timeline};
 
-use crate::picture::BARS;
 use crate::units::{nanoseconds, thousands};
 use crate::view::{Load, Moments, shown};
+use bursar_term::bars::BARS;
 
 /// Rows of a variant, at most.
 const ROWS: usize = 6;

@@ -112,20 +112,3 @@ fn a_page_or_a_script_that_cannot_be_written_stays() {
     let names = ["bursar.1", "bursar.sh", "page.html", "picture.svg"];
     assert_eq!(directory.names(), names);
 }
-
-#[test]
-fn a_recording_that_cannot_be_written_stays_and_the_document_is_shown() {
-    let directory = Directory::new("recording");
-    let (old, new) = (directory.file("old.bursar"), directory.file("new.bursar"));
-    fs::write(&old, "an older recording").expect("room");
-    let trace = "../observe/tests/fixtures/6.18-light.trace.dat";
-    for file in [&old, &new] {
-        let output = on_a_full_disk(&["observe", "--read", trace, "--record", text(file)]);
-        assert_eq!(output.status.code(), Some(3), "{output:?}");
-        assert!(stderr(&output).contains(text(file)), "{output:?}");
-        assert!(stdout(&output).contains("trace-cmd"), "{output:?}");
-    }
-    assert_eq!(directory.names(), ["old.bursar"]);
-    let kept = fs::read_to_string(&old).expect("the file");
-    assert_eq!(kept, "an older recording");
-}

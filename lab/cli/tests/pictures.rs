@@ -103,7 +103,6 @@ fn what_has_no_picture_says_so() {
         &["list", "-fsvg"][..],
         &["list", "-o", "/tmp/no-such-picture.svg"],
         &["explore", "--schedules=10", "-fsvg"],
-        &["observe", "--read", "no-such-file", "-fsvg"],
     ] {
         common::assert_refused(
             arguments,

@@ -7,7 +7,7 @@
 //!
 //! Layers, bottom-up: [`measure`]; [`metrics`]; [`machine_info`], [`verdict`], [`document`], [`merge()`],
 //! [`compare`]; [`experiment`] with [`draws`], [`settings`]; [`workload`]; [`page_allocators`]; [`memcg_flush`],
-//! [`vmstat_spread`], [`pcp_batch_free`]; [`replay`] of recordings; all experiments; [`Plan`]; [`describe`].
+//! [`vmstat_spread`], [`pcp_batch_free`]; all experiments; [`Plan`]; [`describe`].
 
 #![forbid(unsafe_code)]
 
@@ -27,7 +27,6 @@ mod one_line;
 pub mod page_allocators;
 pub mod pcp_batch_free;
 mod plan;
-pub mod replay;
 pub mod settings;
 pub mod verdict;
 pub mod vmstat_spread;

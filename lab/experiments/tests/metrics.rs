@@ -123,8 +123,8 @@ fn names_are_unique_explained_and_known_to_the_files() {
     }
 }
 
-/// Directories whose documents have names of their own: what recordings and explorations measure.
-const OTHERS: [&str; 4] = ["explore", "observe", "protocols", "replay"];
+/// Directories whose documents have names of their own: what explorations measure.
+const OTHERS: [&str; 2] = ["explore", "protocols"];
 
 fn sources(directory: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(directory).expect("a directory") {

@@ -7,7 +7,7 @@ use std::sync::mpsc::Receiver;
 use std::thread;
 use std::time::Duration;
 
-use bursar_observe::process;
+use bursar_watch::process;
 use serde::Serialize;
 
 /// Time between SIGTERM and SIGKILL.

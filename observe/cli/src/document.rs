@@ -1,13 +1,13 @@
 //! The document of a run.
 
-use bursar_observe::diagnosis::{Verdict, diagnose};
-use bursar_observe::figures::Figures;
-use bursar_observe::probe::Probed;
-use bursar_observe::seen::{Losses, Machine, Missing, Release, Seen};
-use bursar_observe::writer::Writer;
+use bursar_watch::diagnosis::{Verdict, diagnose};
+use bursar_watch::figures::Figures;
+use bursar_watch::probe::Probed;
+use bursar_watch::seen::{Losses, Machine, Missing, Release, Seen};
+use bursar_watch::writer::Writer;
 use serde::Serialize;
 
-use super::command::Ended;
+use crate::command::Ended;
 
 #[derive(Serialize)]
 pub struct Document {

@@ -1,55 +1,73 @@
-//! `bursar observe --read`: the document of a file, which needs no privilege and no kernel.
+//! `bursar-observe read`: the document of a file, which needs no privilege and no kernel.
 
-use std::fs::{self, File};
-use std::io::{BufReader, Read};
-use std::path::Path;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use bursar_observe::foreign::{self, ForeignError};
-use bursar_observe::recording;
-use bursar_observe::seen::Seen;
-use bursar_observe::symbols::Symbols;
+use bursar_term::failure::Failure;
+use bursar_term::options::Global;
+use bursar_term::output::{Output, refuse_to_replace};
+use bursar_term::place::Place;
+use bursar_watch::recording;
+use bursar_watch::symbols::Symbols;
+use clap::Args;
 
-use super::document::Document;
-use super::options::Observe;
-use super::people::write;
-use super::text::PEOPLE;
-use super::{read_recording, record, unreadable};
-use crate::failure::Failure;
-use crate::options::Global;
-use crate::output::{Output, refuse_to_replace};
-use crate::place::Place;
+use crate::document::Document;
+use crate::form::Form;
+use crate::recordings;
+use crate::text::{TITLE, text};
+
+pub const EXAMPLES: &str = "\
+Examples:
+  bursar-observe read trace.dat           what did trace-cmd record?
+  bursar-observe read perf.data --kallsyms kallsyms
+  bursar-observe read trace.dat --record node7.bursar --redact";
+
+#[derive(Debug, Args)]
+pub struct Read {
+    /// The file
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Addresses of functions, for a file that has none: a copy of /proc/kallsyms of the same boot
+    #[arg(long, value_name = "FILE")]
+    kallsyms: Option<PathBuf>,
+    /// Also write a recording, for `replay`
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
+    /// Leave names of processes and cgroups out of the document and the recording
+    #[arg(long)]
+    redact: bool,
+}
 
 /// Reads a file, and writes its document and, if asked, its recording.
-pub fn read(path: &Path, observe: &Observe, global: &Global) -> Result<ExitCode, Failure> {
-    let format = global.page_format()?;
-    let inputs = || {
-        [Some(path.to_owned()), observe.kallsyms.clone()]
-            .into_iter()
-            .flatten()
-    };
-    for written in [&global.output, &observe.record] {
-        refuse_to_replace(inputs().collect::<Vec<_>>().iter(), written.as_deref())?;
+pub fn read(read: &Read, global: &Global) -> Result<ExitCode, Failure> {
+    let form = Form::of(global)?;
+    let inputs: Vec<_> = [Some(read.file.clone()), read.kallsyms.clone()]
+        .into_iter()
+        .flatten()
+        .collect();
+    for written in [&global.output, &read.record] {
+        refuse_to_replace(&inputs, written.as_deref())?;
     }
     let output = Output::open(global)?;
-    let place = observe.record.as_deref().map(Place::new).transpose()?;
-    let symbols = observe.kallsyms.as_deref().map(symbols).transpose()?;
-    let mut seen = contents(path, symbols)?;
-    if observe.redact {
+    let place = read.record.as_deref().map(Place::new).transpose()?;
+    let symbols = read.kallsyms.as_deref().map(symbols).transpose()?;
+    let mut seen = recordings::read_any(&read.file, symbols)?;
+    if read.redact {
         recording::redact(&mut seen);
     }
-    let recorded = place.map_or(Ok(()), |place| record(&seen, &place));
-    write(
+    let recorded = place.map_or(Ok(()), |place| recordings::write(&seen, &place));
+    form.write(
         &Document::new(&seen, None, None, false),
-        PEOPLE,
-        format,
+        TITLE,
+        text,
         output,
     )?;
     recorded.map(|()| ExitCode::SUCCESS)
 }
 
 fn symbols(path: &Path) -> Result<Symbols, Failure> {
-    let text = fs::read_to_string(path).map_err(|error| unreadable(path, &error))?;
+    let text = fs::read_to_string(path).map_err(|error| recordings::unreadable(path, &error))?;
     let symbols = Symbols::parse(&text);
     match symbols.vmstat_update {
         Some(_) => Ok(symbols),
@@ -58,24 +76,4 @@ fn symbols(path: &Path) -> Result<Symbols, Failure> {
             path.display()
         ))),
     }
-}
-
-fn contents(path: &Path, symbols: Option<Symbols>) -> Result<Seen, Failure> {
-    let open = || File::open(path).map_err(|error| unreadable(path, &error));
-    let mut begin = Vec::new();
-    let taken = open()?.take(64).read_to_end(&mut begin);
-    taken.map_err(|error| unreadable(path, &error))?;
-    // A recording is a JSON document, and no other file begins so.
-    if begin.trim_ascii_start().starts_with(b"{") {
-        return read_recording(path);
-    }
-    foreign::read(BufReader::new(open()?), symbols).map_err(|error| match error {
-        ForeignError::Io(error) => unreadable(path, &error),
-        ForeignError::UnknownKind => Failure::usage(format!(
-            "{}: it is neither a trace.dat, a perf.data nor a recording; `trace-cmd record`, `perf record` and \
-             `bursar observe --record` make such files",
-            path.display()
-        )),
-        error => Failure::usage(format!("{}: {error}", path.display())),
-    })
 }

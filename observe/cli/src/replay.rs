@@ -1,4 +1,4 @@
-//! `bursar observe --replay`: the load of a recording on a simulated machine, under the recorded policy and under others.
+//! `bursar-observe replay`: the load of a recording on a simulated machine, under the recorded policy and under others.
 //!
 //! | part | file |
 //! |---|---|
@@ -15,48 +15,61 @@ mod text;
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use bursar_experiments::draws::{Range, draw};
-use bursar_experiments::replay::{Figures, Load, Policies, run, seen, what_ifs};
-use bursar_sim::{CostModel, Settings, Simulator, Topology};
+use bursar_replay::{Figures, Load, Policies, run, seen, what_ifs};
+use bursar_sim::{CostModel, PreemptionKind, Settings, Simulator, Topology, TopologyError};
+use bursar_term::failure::Failure;
+use bursar_term::interruption;
+use bursar_term::options::Global;
+use bursar_term::output::{Output, refuse_to_replace};
+use bursar_term::progress::Progress;
+use clap::Args;
 
 use self::document::{Document, Runs};
-use super::people::{People, write};
-use super::read_recording;
-use crate::failure::Failure;
-use crate::options::Global;
-use crate::output::{Output, refuse_to_replace};
-use crate::progress::Progress;
-use crate::{interruption, machine};
+use crate::form::Form;
+use crate::recordings;
+
+pub const EXAMPLES: &str = "\
+Examples:
+  bursar-observe replay node7.bursar      the recorded machine
+  bursar-observe replay node7.bursar -m sim:cpus=384 -o node7.html";
+
+#[derive(Debug, Args)]
+pub struct Replay {
+    /// The recording
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Simulated machine for the other policies: `sim:KEY=VALUE,...` [default: the recorded one]
+    #[arg(short, long, value_name = "MACHINE")]
+    machine: Option<String>,
+}
 
 /// Draws of the cost model, each of which runs once.
 const DRAWS: u64 = 12;
 /// Seed of the draws.
 const SEED: u64 = 1;
 
-/// Replays a recording, and writes one document. `asked` is the machine for the other policies, if it is not the recorded
-/// one.
-pub fn replay(path: &Path, asked: Option<&str>, global: &Global) -> Result<ExitCode, Failure> {
-    let format = global.page_format()?;
-    refuse_to_replace([&path.to_owned()], global.output.as_deref())?;
+/// Replays a recording, and writes one document.
+pub fn replay(replay: &Replay, global: &Global) -> Result<ExitCode, Failure> {
+    let form = Form::of(global)?;
+    let path = &replay.file;
+    refuse_to_replace([path], global.output.as_deref())?;
     let output = Output::open(global)?;
-    let recording = read_recording(path)?;
+    let recording = recordings::read(path)?;
     let load = Load::of(&recording)
         .map_err(|error| Failure::usage(format!("{}: {error}", path.display())))?;
-    let own = own_topology(&load);
-    let other = machine::topology_over(asked, &own.to_string())?;
-    if other.hz != load.hz() {
-        return Err(Failure::usage(format!(
-            "hz={} differs from the recorded kernel's, {}: its timers cannot be replayed; leave hz out",
-            other.hz,
-            load.hz()
-        )));
-    }
+    let mut own = Topology::new(load.cpus(), 1, load.hz());
+    own.preemption = PreemptionKind::Kernel;
+    let other = match &replay.machine {
+        Some(asked) => topology(asked, own)?,
+        None => own,
+    };
     interruption::catch(|| false)?;
 
     let stock = load.stock().policies;
@@ -82,20 +95,38 @@ pub fn replay(path: &Path, asked: Option<&str>, global: &Global) -> Result<ExitC
             draws: DRAWS,
         },
     );
-    let people = People {
-        title: "A kernel's load, replayed",
-        text: text::text,
-        csv: Document::csv,
-    };
-    write(&document, people, format, output)?;
+    form.write(&document, "A kernel's load, replayed", text::text, output)?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// The recorded machine, simulated.
-fn own_topology(load: &Load) -> Topology {
-    let mut topology = Topology::new(load.cpus(), 1, load.hz());
-    topology.preemption = bursar_sim::PreemptionKind::Kernel;
-    topology
+/// The machine that is asked for, which has the ticks and the preemption of the recorded one.
+fn topology(asked: &str, own: Topology) -> Result<Topology, Failure> {
+    let refused = |error: &str| Failure::usage(format!("machine `{asked}`: {error}"));
+    let keys = asked.strip_prefix("sim:").ok_or_else(|| {
+        refused("a recording is replayed on a simulated machine, such as sim:cpus=64")
+    })?;
+    let mut topology: Topology =
+        (keys.parse()).map_err(|error: TopologyError| refused(&error.to_string()))?;
+    let is_given = |key: &str| {
+        let mut given = keys.split(',').filter_map(|part| part.split_once('='));
+        given.any(|(name, _)| name == key)
+    };
+    if !is_given("cpus") {
+        return Err(refused("it does not say how many CPUs it has: add cpus=N"));
+    }
+    if !is_given("preempt") {
+        topology.preemption = own.preemption;
+    }
+    if !is_given("hz") {
+        topology.hz = own.hz;
+    }
+    if topology.hz != own.hz {
+        return Err(refused(&format!(
+            "hz={} differs from the recorded kernel's, {}: its timers cannot be replayed; leave hz out",
+            topology.hz, own.hz
+        )));
+    }
+    Ok(topology)
 }
 
 /// Figures of each draw, of one policy on one machine.
@@ -158,7 +189,10 @@ fn run_one(
     number: u64,
 ) -> Result<Figures, String> {
     let mut settings = Settings::new(topology, SEED + number);
-    settings.costs = machine::costs(&draw(SEED, number, &[], ranges).costs)?;
+    for (name, value) in &draw(SEED, number, &[], ranges).costs {
+        let set = settings.costs.set(name, *value);
+        set.map_err(|error| error.to_string())?;
+    }
     let simulator = Simulator::new(settings);
     let ran = catch_unwind(AssertUnwindSafe(|| {
         run(&simulator.machine(), load, policies, SEED + number)

@@ -1,21 +1,17 @@
-//! The document for people, and as lines of numbers.
+//! The document for people.
 
-use std::fmt::{Display, Write};
+use std::fmt::Write;
 
-use bursar_experiments::measure::{Octave, Unit as MeasureUnit};
-use bursar_observe::diagnosis::{Answer, Problem};
-use bursar_observe::event::WAITS;
-use bursar_observe::figures::{Distribution, Herd};
-use bursar_observe::seen::{BurstKind, HzSource, LockKind};
-use serde::Serialize;
+use bursar_term::bars;
+use bursar_term::grid::Grid;
+use bursar_term::markup::Markup;
+use bursar_term::units::{counted, nanoseconds, percent, quantity, scaled, thousands};
+use bursar_watch::diagnosis::{Answer, Problem};
+use bursar_watch::event::WAITS;
+use bursar_watch::figures::{Distribution, Herd};
+use bursar_watch::seen::{BurstKind, HzSource, LockKind};
 
-use super::document::Document;
-use super::people::People;
-use crate::format::csv_line;
-use crate::grid::Grid;
-use crate::markup::Markup;
-use crate::picture;
-use crate::units::{counted, nanoseconds, percent, quantity, thousands};
+use crate::document::Document;
 
 /// Readers that are listed.
 const READERS: usize = 10;
@@ -109,13 +105,10 @@ fn rows(document: &Document) -> Vec<Row> {
     rows
 }
 
-/// Forms of the document for people.
-pub const PEOPLE: People<Document> = People {
-    title: "The kernel, observed",
-    text,
-    csv,
-};
+/// Title of the document as a page.
+pub const TITLE: &str = "The kernel, observed";
 
+/// The document for people.
 pub fn text(document: &Document, form: Markup) -> String {
     let mut text = form.heading(&title(document));
     if document.interrupted {
@@ -280,12 +273,13 @@ fn tables(document: &Document, form: Markup) -> String {
 
 /// A picture of the durations. Nothing if it does not fit.
 fn durations(document: &Document, form: Markup) -> String {
-    let octave = |&(below, count): &(u64, u64)| Octave { below, count };
     let all = document.figures.durations_ns.iter();
-    let rows: Vec<_> = all
-        .map(|it| (it.name, it.octaves.iter().map(octave).collect()))
-        .collect();
-    let picture = picture::of_octaves(&rows, MeasureUnit::Ns, form.width());
+    let rows: Vec<_> = all.map(|it| (it.name, it.octaves.clone())).collect();
+    let mark = |ns| {
+        let (value, unit) = scaled(ns);
+        format!("{value:.0}{unit}")
+    };
+    let picture = bars::picture(&rows, mark, form.width());
     if picture.is_empty() {
         return String::new();
     }
@@ -431,52 +425,4 @@ fn notes(document: &Document) -> Vec<String> {
         ));
     }
     notes
-}
-
-/// One line a number.
-pub fn csv(document: &Document) -> String {
-    let mut lines = "group,name,unit,field,value\n".to_owned();
-    let mut line = |group: &str, name: &str, unit: &str, field: &str, value: &str| {
-        csv_line(&mut lines, &[&group, &name, &unit, &field, &value]);
-    };
-    for verdict in &document.verdicts {
-        line(
-            "verdict",
-            &name(&verdict.problem),
-            "",
-            "answer",
-            &name(&verdict.answer),
-        );
-    }
-    for row in rows(document) {
-        let unit = match row.unit {
-            Unit::Ns => "ns",
-            Unit::Count => "count",
-        };
-        let of = row.of;
-        let mut number =
-            |field, value: &dyn Display| line(row.group, row.name, unit, field, &value.to_string());
-        number("samples", &of.samples);
-        number("mean", &of.mean);
-        number("p50", &of.p50);
-        number("p99", &of.p99);
-        number("max", &of.max);
-    }
-    if let Some(herd) = &document.figures.herd {
-        let mut number = |field, value: String| line("herd", "vmstat timers", "", field, &value);
-        number("slots_per_s", herd.slots_per_s.to_string());
-        number("instants_per_s", herd.instants_per_s.to_string());
-        number("cpus_per_slot", herd.cpus_per_slot.to_string());
-        number("cpus_per_tick", herd.cpus_per_tick.to_string());
-        number("cpus_per_tick_max", herd.cpus_per_tick_max.to_string());
-    }
-    let lost = document.losses.events_lost.to_string();
-    line("losses", "events", "count", "lost", &lost);
-    lines
-}
-
-/// Name of a variant, as JSON has it.
-fn name(value: &impl Serialize) -> String {
-    let name = serde_json::to_string(value).unwrap_or_default();
-    name.trim_matches('"').to_owned()
 }

@@ -1,93 +1,90 @@
-//! `bursar observe`: whether the running kernel has the three problems.
+//! `bursar-observe watch`: whether the running kernel has the three problems.
 
-mod command;
-mod document;
-mod options;
-mod people;
-mod read;
-mod replay;
-mod text;
-
-use std::fs::File;
-use std::io::{IsTerminal, Write};
-use std::path::Path;
-use std::process::{Command, ExitCode};
+use std::ffi::OsString;
+use std::io::{self, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::process::{self, ExitCode};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
-use std::{ffi::OsString, io};
 
-use bursar_observe::probe::{Probe, Probed};
-use bursar_observe::recording::{self, RecordingError};
-use bursar_observe::seen::Seen;
-use bursar_observe::session::{self, Mode, Session};
-use bursar_observe::system::now_ns;
-use bursar_observe::tracefs::{self, Janitor, Tracefs, Unavailable};
+use bursar_term::failure::{Failure, INTERRUPTED};
+use bursar_term::interruption;
+use bursar_term::options::{Global, whole};
+use bursar_term::output::Output;
+use bursar_term::place::Place;
+use bursar_watch::probe::{Probe, Probed};
+use bursar_watch::recording;
+use bursar_watch::session::{self, Mode, Session};
+use bursar_watch::system::now_ns;
+use bursar_watch::tracefs::{Janitor, Tracefs, Unavailable};
+use clap::Args;
 
-use crate::failure::{Failure, INTERRUPTED};
-use crate::interruption;
-use crate::options::Global;
-use crate::output::Output;
-use crate::place::Place;
-use command::{End, Message, Running};
-use document::Document;
-pub use options::Observe;
-use people::write;
-use text::PEOPLE;
+use crate::command::{End, Message, Running};
+use crate::document::Document;
+use crate::form::Form;
+use crate::recordings;
+use crate::text::{TITLE, text};
 
 pub const EXAMPLES: &str = "\
 Examples:
-  bursar observe                          10 s, upkeep and flushes
-  bursar observe --seconds 60 -o seen.json
-  bursar observe --deep -- make -j8       while a command runs, with page events
-  bursar observe --deep --record node7.bursar
-  bursar observe --replay node7.bursar    what would other policies change?
-  bursar observe --read trace.dat         what did trace-cmd or perf record?
-  bursar observe --probe-stat /sys/fs/cgroup/system.slice";
+  bursar-observe watch                          10 s, upkeep and flushes
+  bursar-observe watch --seconds 60 -o seen.json
+  bursar-observe watch --deep -- make -j8       while a command runs, with page events
+  bursar-observe watch --deep --record node7.bursar
+  bursar-observe watch --probe-stat /sys/fs/cgroup/system.slice";
 
 pub const NOTES: &str = "\
-Needs root and tracefs (a kernel with CONFIG_EVENT_TRACING), but for --read and
---replay. All that is changed is a private trace buffer, which is removed at the
-end, also if this process is killed.
+Needs root and tracefs (a kernel with CONFIG_EVENT_TRACING). All that is changed
+is a private trace buffer, which is removed at the end, also if this process is
+killed.
 
 COMMAND's standard output goes to standard error. Its exit code is in the
-document. It is ended with SIGTERM when --seconds are over.
+document. It is ended with SIGTERM when --seconds are over.";
 
-Exit codes:
-  0    done
-  2    wrong usage, COMMAND does not exist, or a file is damaged or of another kind
-  3    not available here: the message says which permission or kernel feature
-       is missing
-  130  interrupted by Ctrl-C or SIGTERM. The document has what was seen";
+#[derive(Debug, Args)]
+pub struct Watch {
+    /// Trace upkeep and flushes only, which costs next to nothing. The default
+    #[arg(long, conflicts_with = "deep")]
+    light: bool,
+    /// Also trace each page under a zone lock, and waits for spin locks. Slows page frees while it runs
+    #[arg(long)]
+    deep: bool,
+    /// Observe for N seconds at most [default: until COMMAND ends, or 10]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole(1..=86_400))]
+    seconds: Option<u64>,
+    /// Also read memory.stat of this cgroup ten times a second, for latency and staleness
+    #[arg(long, value_name = "DIRECTORY")]
+    probe_stat: Option<PathBuf>,
+    /// Also write a recording, for `read` and `replay`
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
+    /// Leave names of processes and cgroups out of the recording
+    #[arg(long, requires = "record")]
+    redact: bool,
+    /// Command to run meanwhile
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
 
 /// Length of a run without a command.
 const SECONDS: u64 = 10;
 /// Time between two reads of a probe.
 const PROBE_PAUSE: Duration = Duration::from_millis(100);
 
-pub fn observe(observe: &Observe, global: &Global) -> Result<ExitCode, Failure> {
-    if let Some(instance) = &observe.tidy {
-        tracefs::tidy(instance, observe.tidy_mount.as_deref());
-        return Ok(ExitCode::SUCCESS);
-    }
-    if let Some(recording) = &observe.replay {
-        return replay::replay(recording, observe.machine.as_deref(), global);
-    }
-    if let Some(file) = &observe.read {
-        return read::read(file, observe, global);
-    }
-    let format = global.page_format()?;
+pub fn watch(watch: &Watch, global: &Global) -> Result<ExitCode, Failure> {
+    let form = Form::of(global)?;
     let output = Output::open(global)?;
     if !cfg!(target_os = "linux") {
         return Err(Failure::unavailable(Unavailable::System));
     }
-    let probe = observe.probe_stat.as_deref().map(open_probe).transpose()?;
-    let mode = match observe.deep {
+    let probe = watch.probe_stat.as_deref().map(open_probe).transpose()?;
+    let mode = match watch.deep {
         true => Mode::Deep,
         false => Mode::Light,
     };
     // Before the run, so that a run is not lost to a wrong path.
-    let place = observe.record.as_deref().map(Place::new).transpose()?;
+    let place = watch.record.as_deref().map(Place::new).transpose()?;
     let tracefs = Tracefs::find().map_err(Failure::unavailable)?;
     // Declared before the session, so that the session ends first.
     let _janitor = janitor(&tracefs)?;
@@ -96,59 +93,28 @@ pub fn observe(observe: &Observe, global: &Global) -> Result<ExitCode, Failure> 
     let to_stop = sender.clone();
     interruption::catch(move || to_stop.send(Message::Interrupted).is_ok())?;
 
-    let command = start_command(&observe.command, &sender)?;
-    let seconds = match (observe.seconds, &command) {
+    let command = start_command(&watch.command, &sender)?;
+    let seconds = match (watch.seconds, &command) {
         (None, Some(_)) => None,
         (seconds, _) => Some(seconds.unwrap_or(SECONDS)),
     };
     announce(&session, seconds, mode, global);
     let probing = probe.map(Probing::start);
-    let end = watch(&mut session, seconds, &messages)?;
+    let end = poll(&mut session, seconds, &messages)?;
     let probed = probing.and_then(Probing::finish);
     let mut seen = session.finish().map_err(Failure::unavailable)?;
     let is_interrupted = matches!(end, End::Interrupted);
     let ended = command.map(|running| running.end(end, &messages));
     let document = Document::new(&seen, ended, probed, is_interrupted);
-    if observe.redact {
+    if watch.redact {
         recording::redact(&mut seen);
     }
-    let recorded = place.map_or(Ok(()), |place| record(&seen, &place));
-    write(&document, PEOPLE, format, output)?;
+    let recorded = place.map_or(Ok(()), |place| recordings::write(&seen, &place));
+    form.write(&document, TITLE, text, output)?;
     recorded.map(|()| match is_interrupted {
         true => ExitCode::from(INTERRUPTED),
         false => ExitCode::SUCCESS,
     })
-}
-
-/// Writes a recording to a file.
-fn record(seen: &Seen, place: &Place) -> Result<(), Failure> {
-    let written = place.write(|file| {
-        recording::write(seen, file).map_err(|error| match error {
-            RecordingError::Io(error) => error,
-            other => io::Error::other(other),
-        })
-    });
-    written.map_err(|error| Failure::unavailable(format!("cannot write {place}: {error}")))
-}
-
-fn read_recording(path: &Path) -> Result<Seen, Failure> {
-    let file = File::open(path).map_err(|error| unreadable(path, &error))?;
-    recording::read(&file).map_err(|error| match error {
-        RecordingError::Io(error) => unreadable(path, &error),
-        error => Failure::usage(format!(
-            "{}: {error}; `bursar observe --record FILE` makes recordings",
-            path.display()
-        )),
-    })
-}
-
-/// Says that the system refuses to read a file.
-fn unreadable(path: &Path, error: &io::Error) -> Failure {
-    let message = format!("cannot read {}: {error}", path.display());
-    match error.kind() {
-        io::ErrorKind::PermissionDenied => Failure::unavailable(message),
-        _ => Failure::usage(message),
-    }
 }
 
 fn open_probe(directory: &Path) -> Result<Probe, Failure> {
@@ -168,10 +134,10 @@ fn open_probe(directory: &Path) -> Result<Probe, Failure> {
 fn janitor(tracefs: &Tracefs) -> Result<Janitor, Failure> {
     let start = || {
         let (instance, mounted) = session::remains(tracefs);
-        let mut command = Command::new(std::env::current_exe()?);
-        command.args(["observe", "--tidy"]).arg(instance);
+        let mut command = process::Command::new(std::env::current_exe()?);
+        command.arg("tidy").arg(instance);
         if let Some(mounted) = mounted {
-            command.arg("--tidy-mount").arg(mounted);
+            command.arg("--mount").arg(mounted);
         }
         Janitor::start(command)
     };
@@ -215,7 +181,7 @@ fn announce(session: &Session, seconds: Option<u64>, mode: Mode, global: &Global
 }
 
 /// Polls until the time is over, the command ends, or an interruption comes.
-fn watch(
+fn poll(
     session: &mut Session,
     seconds: Option<u64>,
     messages: &Receiver<Message>,

@@ -1,28 +1,16 @@
-//! `bursar observe --replay`: synthetic recordings on simulated machines.
+//! `bursar-observe replay`: recordings on simulated machines.
 
 mod common;
-
-use std::path::PathBuf;
 
 use common::*;
 use serde_json::Value;
 
-fn fixture(name: &str) -> String {
-    let crates = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..");
-    let path = crates.join("observe/tests/recordings").join(name);
-    path.display().to_string()
-}
-
 fn replay(name: &str, more: &[&str]) -> String {
-    let output = bursar(&[&["observe", "--replay", &fixture(name)], more].concat());
-    succeeded(&output);
-    assert_eq!(stderr(&output), "");
-    stdout(&output)
+    silent(&[&["replay", &fixture(name)], more].concat())
 }
 
 fn document(name: &str, more: &[&str]) -> Value {
-    let text = replay(name, &[more, &["-f", "json"]].concat());
-    serde_json::from_str(&text).expect("a document")
+    parsed(&[&["replay", &fixture(name)], more].concat())
 }
 
 const SMALL: &str = "synthetic-2-cpus.bursar";
@@ -44,8 +32,6 @@ fn tables_have_seen_replayed_and_what_if_columns() {
     }
     // Pages were not recorded.
     assert!(!text.contains("batched"), "{text}");
-    let markdown = replay(SMALL, &["-f", "markdown"]);
-    assert!(markdown.contains("| seen (host) | simulated"), "{markdown}");
 }
 
 #[test]
@@ -66,11 +52,6 @@ fn seen_and_simulated_figures_have_keys_of_their_own() {
         // Set by the recording: no policy changes it.
         assert!(policy["simulated"]["upkeep_p99_ns"].is_null());
     }
-    let csv = replay(SMALL, &["-f", "csv"]);
-    assert!(
-        csv.starts_with("machine,policy,measure,unit,seen_value,simulated_lo"),
-        "{csv}"
-    );
 }
 
 #[test]
@@ -179,25 +160,13 @@ fn what_cannot_be_replayed_is_refused_by_its_name() {
         assert_refused(args, 2, says);
     };
     let file = fixture(SMALL);
+    refused(&["replay", "/does/not/exist"], "/does/not/exist");
+    refused(&["replay", "Cargo.toml"], "it is no whole recording");
+    refused(&["replay", &file, "-m", "host"], "simulated machine");
+    refused(&["replay", &file, "-m", "sim:cpus=4,hz=1000"], "hz=1000");
+    refused(&["replay", &file, "-m", "sim:cpus=0"], "cpus");
     refused(
-        &["observe", "--replay", "/does/not/exist"],
-        "/does/not/exist",
-    );
-    refused(
-        &["observe", "--replay", "Cargo.toml"],
-        "it is no whole recording",
-    );
-    refused(
-        &["observe", "--replay", &file, "-m", "host"],
-        "simulated machine",
-    );
-    refused(
-        &["observe", "--replay", &file, "-m", "sim:cpus=4,hz=1000"],
-        "hz=1000",
-    );
-    refused(&["observe", "--replay", &file, "-m", "sim:cpus=0"], "cpus");
-    refused(
-        &["observe", "--replay", &file, "-f", "json", "-o", &file],
+        &["replay", &file, "-f", "json", "-o", &file],
         "would replace",
     );
 }

@@ -1,4 +1,4 @@
-//! `bursar observe` against the running kernel. Where this user may not trace it, the tests check that the tool says so.
+//! `bursar-observe watch` against the running kernel. Where this user may not trace it, the tests check that the tool says so.
 #![cfg(target_os = "linux")]
 
 mod common;
@@ -12,7 +12,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use bursar_observe::system;
+use bursar_watch::system;
 use common::*;
 use serde_json::Value;
 
@@ -48,7 +48,7 @@ fn instance_of(pid: u32, instances: &PathBuf) -> bool {
 fn started(arguments: &[&str], stdout: Stdio) -> Child {
     let mut program = command();
     program
-        .args(["observe", "-v", "--seconds", "600"])
+        .args(["watch", "-v", "--seconds", "600"])
         .args(arguments);
     let mut child = program
         .stdout(stdout)
@@ -65,11 +65,11 @@ fn started(arguments: &[&str], stdout: Stdio) -> Child {
 
 #[test]
 fn wrong_usage_ends_with_2() {
-    assert_refused(&["observe", "--light", "--deep"], 2, "cannot be used with");
-    assert_refused(&["observe", "--seconds", "0"], 2, "0 is not in 1..=86400");
-    assert_refused(&["observe", "-f", "svg"], 2, "svg");
+    assert_refused(&["watch", "--light", "--deep"], 2, "cannot be used with");
+    assert_refused(&["watch", "--seconds", "0"], 2, "0 is not in 1..=86400");
+    assert_refused(&["watch", "-f", "svg"], 2, "svg");
     assert_refused(
-        &["observe", "--probe-stat", "/nowhere"],
+        &["watch", "--probe-stat", "/nowhere"],
         2,
         "cannot probe /nowhere",
     );
@@ -81,7 +81,7 @@ fn a_command_that_does_not_exist_is_wrong_usage() {
         return;
     };
     assert_refused(
-        &["observe", "--", "no-such-program"],
+        &["watch", "--", "no-such-program"],
         2,
         "cannot run `no-such-program`",
     );
@@ -90,7 +90,7 @@ fn a_command_that_does_not_exist_is_wrong_usage() {
 #[test]
 fn without_permission_it_ends_with_3_and_says_what_is_missing() {
     if instances().is_none() {
-        let ended = bursar(&["observe", "--seconds", "1"]);
+        let ended = observe(&["watch", "--seconds", "1"]);
         // The tool mounts tracefs for itself, where this user may do that.
         let code = ended.status.code();
         assert!(matches!(code, Some(0 | 3)), "{code:?}: {}", stderr(&ended));
@@ -100,7 +100,7 @@ fn without_permission_it_ends_with_3_and_says_what_is_missing() {
     let program = std::env::temp_dir().join(format!("bursar-observe-test-{}", std::process::id()));
     fs::copy(command().get_program(), &program).expect("a copy");
     let ended = Command::new(&program)
-        .args(["observe", "--seconds", "1"])
+        .args(["watch", "--seconds", "1"])
         .current_dir("/")
         .uid(65_534)
         .gid(65_534)
@@ -110,7 +110,7 @@ fn without_permission_it_ends_with_3_and_says_what_is_missing() {
     let said = stderr(&ended);
     assert_eq!(ended.status.code(), Some(3), "{said}");
     assert!(
-        said.contains("permission denied: /") && said.contains("sudo bursar observe"),
+        said.contains("permission denied: /") && said.contains("sudo bursar-observe watch"),
         "{said}"
     );
     assert!(ended.stdout.is_empty());
@@ -124,8 +124,8 @@ fn a_run_has_a_verdict_on_each_problem_and_tells_the_end_of_its_command() {
         return;
     };
     for mode in ["--light", "--deep"] {
-        let ended = bursar(&[
-            "observe",
+        let ended = observe(&[
+            "watch",
             mode,
             "-f",
             "json",
@@ -150,8 +150,8 @@ fn a_run_has_a_verdict_on_each_problem_and_tells_the_end_of_its_command() {
         assert_eq!(document["losses"]["bytes_undecoded"], 0);
         assert!(document["machine"]["cpus"].as_u64().expect("a number") > 0);
     }
-    for format in ["table", "markdown", "csv", "ndjson"] {
-        let ended = bursar(&["observe", "-f", format, "--", "true"]);
+    for format in ["table", "html"] {
+        let ended = observe(&["watch", "-f", format, "--", "true"]);
         succeeded(&ended);
         assert!(!ended.stdout.is_empty(), "{format}");
     }
@@ -244,7 +244,7 @@ fn flushes_are_seen_before_and_after_a_change() {
         let script = format!(
             "{enter} for n in $(seq {reads}); do {write} cat {directory}/memory.stat; done"
         );
-        let ended = bursar(&["observe", "-f", "json", "--", "sh", "-c", &script]);
+        let ended = observe(&["watch", "-f", "json", "--", "sh", "-c", &script]);
         succeeded(&ended);
         let document: Value = serde_json::from_str(&stdout(&ended)).expect("JSON");
         assert_eq!(document["command"]["code"], 0);

@@ -3,9 +3,9 @@
 //! It was written before any run, and has been made stricter once since. At first the range was widened by at least 0.5, by
 //! which herds of one CPU and of two agreed.
 
-use crate::measure::Unit;
+use bursar_experiments::measure::Unit;
 
-use super::measure::Measure;
+use crate::measure::Measure;
 
 /// The rule, in words.
 pub const CRITERION: &str = "A measure agrees if the seen figure lies within the replay's range over the draws of the cost \
@@ -69,8 +69,8 @@ pub fn agreement(
 
 #[cfg(test)]
 mod tests {
-    use super::super::measure::MEASURES;
     use super::*;
+    use crate::measure::MEASURES;
 
     fn of(name: &str, seen: Option<f64>, replayed: &[f64]) -> Agreement {
         let measure = MEASURES.iter().find(|it| it.name == name);

@@ -9,10 +9,10 @@ use bursar_machine::Shard;
 use bursar_machine::pages::{Order, ReserveError};
 use bursar_rig::timer::Timers;
 
-use super::load::{Fold, Load, Move, OfCpu, Stretch};
-use super::policy::Policies;
-use super::stash::{Stash, needed};
-use crate::random::Random;
+use crate::load::{Fold, Load, Move, OfCpu, Stretch};
+use crate::policy::Policies;
+use crate::stash::{Stash, needed};
+use bursar_experiments::random::Random;
 
 /// Pages that one call gives back at most, in batches.
 const BATCHES_MAX: u32 = 32;
@@ -30,11 +30,11 @@ struct State {
 }
 
 /// All of it.
-pub(super) struct Books<'a, M: Timers> {
-    pub(super) machine: M,
-    pub(super) load: &'a Load,
-    pub(super) lists: PageLists<M>,
-    pub(super) stash: Stash,
+pub(crate) struct Books<'a, M: Timers> {
+    pub(crate) machine: M,
+    pub(crate) load: &'a Load,
+    pub(crate) lists: PageLists<M>,
+    pub(crate) stash: Stash,
     origin_ns: u64,
     cpus: Vec<Mutex<State>>,
     /// Shift of each CPU's copy of a recorded CPU's load.
@@ -48,7 +48,7 @@ impl<'a, M: Timers> Books<'a, M> {
     ///
     /// # Errors
     /// The machine's error if it cannot.
-    pub(super) fn new(
+    pub(crate) fn new(
         machine: &M,
         load: &'a Load,
         policies: Policies,
@@ -86,24 +86,24 @@ impl<'a, M: Timers> Books<'a, M> {
     }
 
     /// Moves the pages that the recorded tasks had from the zone to the stash.
-    pub(super) fn fill_stash(&self) {
+    pub(crate) fn fill_stash(&self) {
         let pages = u32::try_from(needed(self.load, self.machine.cpus())).unwrap_or(u32::MAX);
         let put = |page| self.stash.put(page);
         self.lists.take_seen(Order::new(0), pages, put);
     }
 
     /// Time since the recording's beginning.
-    pub(super) fn since_start_ns(&self) -> i64 {
+    pub(crate) fn since_start_ns(&self) -> i64 {
         self.machine.now_ns() as i64 - self.origin_ns as i64
     }
 
     /// The recorded load of a CPU.
-    pub(super) fn of_cpu(&self, cpu: usize) -> &OfCpu {
+    pub(crate) fn of_cpu(&self, cpu: usize) -> &OfCpu {
         &self.load.cpus[cpu % self.load.cpus()]
     }
 
     /// The moves of a CPU, in the order of time.
-    pub(super) fn moves(&self, cpu: usize) -> Vec<Move> {
+    pub(crate) fn moves(&self, cpu: usize) -> Vec<Move> {
         let moves = self.of_cpu(cpu).moves.iter();
         let shift_ns = self.shifts_ns[cpu] % self.load.events_ns;
         let shifted = |it: &Move| Move {
@@ -116,7 +116,7 @@ impl<'a, M: Timers> Books<'a, M> {
     }
 
     /// The end of the stretch in which the CPU sleeps at that moment of the machine, if it does.
-    pub(super) fn asleep_until_ns(&self, cpu: usize, at_ns: u64) -> Option<u64> {
+    pub(crate) fn asleep_until_ns(&self, cpu: usize, at_ns: u64) -> Option<u64> {
         let at_ns = at_ns as i64 - self.origin_ns as i64;
         let stretches = &self.of_cpu(cpu).asleep;
         let before = stretches.partition_point(|(from_ns, _)| *from_ns <= at_ns);
@@ -125,13 +125,13 @@ impl<'a, M: Timers> Books<'a, M> {
     }
 
     /// Pages that a drain did not find in the stash.
-    pub(super) fn missed(&self) -> u64 {
+    pub(crate) fn missed(&self) -> u64 {
         // Relaxed: a tally.
         self.missed.load(Ordering::Relaxed)
     }
 
     /// Gives so many pages back to the zone, as the policy does.
-    pub(super) fn drain(&self, shard: Shard, pages: u32) {
+    pub(crate) fn drain(&self, shard: Shard, pages: u32) {
         self.lists.give_back_seen(shard, pages, Order::new(0), || {
             let page = self.stash.take();
             if page.is_none() {
@@ -143,7 +143,7 @@ impl<'a, M: Timers> Books<'a, M> {
     }
 
     /// Takes so many pages from the zone, as a refill does.
-    pub(super) fn refill(&self, pages: u32) {
+    pub(crate) fn refill(&self, pages: u32) {
         let mut left = pages;
         self.lists.take_seen(Order::new(0), pages, |page| {
             self.stash.put(page);

@@ -9,9 +9,9 @@ use std::sync::{Mutex, PoisonError};
 use bursar_kernel::stats::{GroupIndex, Policy, Published, Substrate};
 use bursar_rig::timer::{BoundTask, Timer, TimerKind, Timers};
 
-use super::load::{Load, Request};
-use super::measure::{Figures, Values, put_flushes};
-use crate::random::Random;
+use crate::load::{Load, Request};
+use crate::measure::{Figures, Values, put_flushes};
+use bursar_experiments::random::Random;
 
 /// Time before the first event.
 const LEAD_NS: u64 = 10_000_000;
@@ -33,7 +33,7 @@ enum Act {
 ///
 /// # Errors
 /// The machine has no room.
-pub(super) fn run<M: Timers>(
+pub(crate) fn run<M: Timers>(
     machine: &M,
     load: &Load,
     policy: Policy,
@@ -158,19 +158,19 @@ mod tests {
     /// Updates that a skipped request left are still pending at the next.
     #[test]
     fn pending_updates_come_once() {
-        let bytes = include_bytes!("../../../observe/tests/recordings/synthetic-2-cpus.bursar");
-        let mut recording = bursar_observe::recording::parse(&bytes[..]).expect("one");
+        let bytes = include_bytes!("../../watch/tests/recordings/synthetic-2-cpus.bursar");
+        let mut recording = bursar_watch::recording::parse(&bytes[..]).expect("one");
         let start_ns = recording.start_ns;
         let requests = [(100, true), (260, false), (140, false)];
         for (number, (pending, is_skipped)) in (0..).zip(requests) {
             let start_ns = start_ns + 1_000 * number;
-            recording.flushes.push(bursar_observe::seen::Flush {
+            recording.flushes.push(bursar_watch::seen::Flush {
                 cgroup: 7,
                 start_ns,
                 end_ns: start_ns,
                 skipped: Some(is_skipped),
                 pending: Some(pending),
-                ..bursar_observe::seen::Flush::default()
+                ..bursar_watch::seen::Flush::default()
             });
         }
         let load = Load::of(&recording).expect("a load");

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use bursar_observe::event::{LATENESS, REQUESTS, RSTAT, TARGETS, WAITS};
-use bursar_observe::seen::{BurstKind, Flush, Hold, LockKind, Seen, Upkeep, Wait};
 use bursar_rig::timer::tick_ns;
+use bursar_watch::event::{LATENESS, REQUESTS, RSTAT, TARGETS, WAITS};
+use bursar_watch::seen::{BurstKind, Flush, Hold, LockKind, Seen, Upkeep, Wait};
 
-use super::clock::{Clock, repeat_ticks};
-use super::measure::{MEASURES, Measure, Part};
-use super::policy::Stock;
-use crate::measure::Unit;
+use crate::clock::{Clock, repeat_ticks};
+use crate::measure::{MEASURES, Measure, Part};
+use crate::policy::Stock;
+use bursar_experiments::measure::Unit;
 
 /// Greatest number of CPUs of a simulated machine.
 const CPUS_MAX: u32 = 4_096;
@@ -85,47 +85,47 @@ impl fmt::Display for LoadError {
 impl std::error::Error for LoadError {}
 
 /// A stretch of time: its beginning, and its end, which is outside.
-pub(super) type Stretch = (i64, i64);
+pub(crate) type Stretch = (i64, i64);
 
 /// Pages to be moved on a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Move {
-    pub(super) at_ns: i64,
-    pub(super) kind: BurstKind,
-    pub(super) pages: u32,
+pub(crate) struct Move {
+    pub(crate) at_ns: i64,
+    pub(crate) kind: BurstKind,
+    pub(crate) pages: u32,
 }
 
 /// A request to flush.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Request {
-    pub(super) at_ns: i64,
-    pub(super) cpu: u32,
+pub(crate) struct Request {
+    pub(crate) at_ns: i64,
+    pub(crate) cpu: u32,
     /// Index of its group in [`Load::groups`].
-    pub(super) group: usize,
-    pub(super) is_forced: bool,
+    pub(crate) group: usize,
+    pub(crate) is_forced: bool,
     /// Updates that were pending, if they were recorded.
-    pub(super) pending: Option<u64>,
+    pub(crate) pending: Option<u64>,
     /// Whether nothing was flushed.
-    pub(super) is_skipped: bool,
+    pub(crate) is_skipped: bool,
 }
 
 /// The load of a CPU.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct OfCpu {
+pub(crate) struct OfCpu {
     /// Stretches in which the CPU changes counters.
-    pub(super) active: Vec<Stretch>,
+    pub(crate) active: Vec<Stretch>,
     /// Moments at which it has changed counters that are folded before its upkeep runs.
-    pub(super) in_vain_ns: Vec<i64>,
+    pub(crate) in_vain_ns: Vec<i64>,
     /// Stretches in which it is idle, and a deferrable timer waits.
-    pub(super) asleep: Vec<Stretch>,
+    pub(crate) asleep: Vec<Stretch>,
     /// Moments at which pages become due to be given back by upkeep, and how many.
-    pub(super) due_pages: Vec<(i64, u32)>,
-    pub(super) moves: Vec<Move>,
+    pub(crate) due_pages: Vec<(i64, u32)>,
+    pub(crate) moves: Vec<Move>,
 }
 
 /// The work of a call besides pages.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Fold {
+pub(crate) enum Fold {
     /// The time of a call that gave no pages back: their median.
     Fixed {
         time_ns: u64,
@@ -139,42 +139,42 @@ pub(super) enum Fold {
 /// A load to be replayed.
 #[derive(Clone, Debug)]
 pub struct Load {
-    pub(super) hz: u32,
-    pub(super) interval_ns: u64,
-    pub(super) duration_ns: u64,
+    pub(crate) hz: u32,
+    pub(crate) interval_ns: u64,
+    pub(crate) duration_ns: u64,
     /// Length of the beginning in which bursts and flushes are replayed.
-    pub(super) events_ns: u64,
+    pub(crate) events_ns: u64,
     /// Phase of the ticks at the beginning.
-    pub(super) phase_ns: u64,
-    pub(super) cpus: Vec<OfCpu>,
-    pub(super) fold: Fold,
-    pub(super) batch: u32,
-    pub(super) zone_pages: u64,
+    pub(crate) phase_ns: u64,
+    pub(crate) cpus: Vec<OfCpu>,
+    pub(crate) fold: Fold,
+    pub(crate) batch: u32,
+    pub(crate) zone_pages: u64,
     /// Time of a page under the zone's lock as seen, nanoseconds.
-    pub(super) page_ns: Option<u64>,
+    pub(crate) page_ns: Option<u64>,
     /// That time without the part that the cost model has.
-    pub(super) more_page_ns: u64,
+    pub(crate) more_page_ns: u64,
     /// Parents of the groups that are flushed; the first is the root.
-    pub(super) groups: Vec<Option<usize>>,
-    pub(super) requests: Vec<Request>,
-    pub(super) seen: Window,
+    pub(crate) groups: Vec<Option<usize>>,
+    pub(crate) requests: Vec<Request>,
+    pub(crate) seen: Window,
     stock: Stock,
     unknown: Vec<String>,
 }
 
 /// The records that the figures as seen are computed from: those within the replayed time.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Window {
-    pub(super) clock: Option<Clock>,
-    pub(super) upkeeps: Vec<Upkeep>,
+pub(crate) struct Window {
+    pub(crate) clock: Option<Clock>,
+    pub(crate) upkeeps: Vec<Upkeep>,
     /// Directions and times of bursts outside upkeep.
-    pub(super) bursts_ns: Vec<(BurstKind, u64)>,
+    pub(crate) bursts_ns: Vec<(BurstKind, u64)>,
     /// Directions, pages and times of bursts that were one hold for certain.
-    pub(super) holds: Vec<(BurstKind, u64, u64)>,
-    pub(super) zone_waits: Vec<Wait>,
-    pub(super) flushes: Vec<Flush>,
-    pub(super) has_zone_waits: bool,
-    pub(super) has_bursts: bool,
+    pub(crate) holds: Vec<(BurstKind, u64, u64)>,
+    pub(crate) zone_waits: Vec<Wait>,
+    pub(crate) flushes: Vec<Flush>,
+    pub(crate) has_zone_waits: bool,
+    pub(crate) has_bursts: bool,
 }
 
 impl Load {
@@ -314,7 +314,7 @@ impl Load {
     }
 
     /// Moment of the simulated clock at which the recording begins: late enough for a warm-up.
-    pub(super) fn origin_ns(&self) -> u64 {
+    pub(crate) fn origin_ns(&self) -> u64 {
         let repeat_ns = repeat_ticks(self.hz) * tick_ns(self.hz);
         let warm_up_ns = self.warm_up_ns();
         let missing = warm_up_ns.saturating_sub(self.phase_ns);
@@ -322,7 +322,7 @@ impl Load {
     }
 
     /// Time before the beginning in which upkeep comes into its rhythm.
-    pub(super) fn warm_up_ns(&self) -> u64 {
+    pub(crate) fn warm_up_ns(&self) -> u64 {
         4 * self.interval_ns
     }
 

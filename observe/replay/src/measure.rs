@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use bursar_observe::seen::BurstKind;
+use bursar_watch::seen::BurstKind;
 
-use crate::measure::Unit;
+use bursar_experiments::measure::Unit;
 
 /// Part of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -95,7 +95,7 @@ pub type Figures = BTreeMap<&'static str, f64>;
 
 /// Values of one quantity, for mean and quantiles.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Values(Vec<u64>);
+pub(crate) struct Values(Vec<u64>);
 
 impl FromIterator<u64> for Values {
     fn from_iter<I: IntoIterator<Item = u64>>(values: I) -> Self {
@@ -106,30 +106,30 @@ impl FromIterator<u64> for Values {
 }
 
 impl Values {
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
 
-    pub(super) fn mean(&self) -> Option<f64> {
+    pub(crate) fn mean(&self) -> Option<f64> {
         let sum: f64 = self.0.iter().map(|value| *value as f64).sum();
         (!self.0.is_empty()).then(|| sum / self.0.len() as f64)
     }
 
     /// The least value that so many percent do not exceed.
-    pub(super) fn percentile(&self, percent: usize) -> Option<f64> {
+    pub(crate) fn percentile(&self, percent: usize) -> Option<f64> {
         let rank = (self.0.len() * percent).div_ceil(100);
         self.0
             .get(rank.saturating_sub(1))
             .map(|value| *value as f64)
     }
 
-    pub(super) fn max(&self) -> Option<f64> {
+    pub(crate) fn max(&self) -> Option<f64> {
         self.0.last().map(|value| *value as f64)
     }
 }
 
 /// Adds figures that exist.
-pub(super) fn put<const N: usize>(figures: &mut Figures, named: [(&'static str, Option<f64>); N]) {
+pub(crate) fn put<const N: usize>(figures: &mut Figures, named: [(&'static str, Option<f64>); N]) {
     for (name, value) in named {
         debug_assert!(
             MEASURES.iter().any(|measure| measure.name == name),
@@ -143,13 +143,13 @@ pub(super) fn put<const N: usize>(figures: &mut Figures, named: [(&'static str, 
 
 /// One call of upkeep, seen or replayed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Call {
-    pub(super) cpu: u32,
+pub(crate) struct Call {
+    pub(crate) cpu: u32,
     /// Tick on which it fired.
-    pub(super) tick: u64,
+    pub(crate) tick: u64,
     /// Tick of the wheel's slot in which its timer was; the same where there was no timer of the wheel.
-    pub(super) slot: u64,
-    pub(super) length_ns: u64,
+    pub(crate) slot: u64,
+    pub(crate) length_ns: u64,
 }
 
 /// CPUs that fire at the same time.
@@ -182,7 +182,7 @@ impl Herds {
 }
 
 /// Adds the figures of upkeep.
-pub(super) fn put_upkeep(figures: &mut Figures, calls: &[Call], cpus: usize, seconds: f64) {
+pub(crate) fn put_upkeep(figures: &mut Figures, calls: &[Call], cpus: usize, seconds: f64) {
     if calls.is_empty() {
         return;
     }
@@ -213,10 +213,10 @@ pub(super) fn put_upkeep(figures: &mut Figures, calls: &[Call], cpus: usize, sec
 }
 
 /// The most pages of a hold, and the length of the longest, of each direction.
-pub(super) type LongestHolds = [(BurstKind, [Option<f64>; 2]); 2];
+pub(crate) type LongestHolds = [(BurstKind, [Option<f64>; 2]); 2];
 
 /// Adds the figures of bursts, frees and takes apart.
-pub(super) fn put_bursts(figures: &mut Figures, bursts_ns: &[(BurstKind, u64)], seconds: f64) {
+pub(crate) fn put_bursts(figures: &mut Figures, bursts_ns: &[(BurstKind, u64)], seconds: f64) {
     for (kind, names) in [
         (
             BurstKind::Drain,
@@ -254,7 +254,7 @@ pub(super) fn put_bursts(figures: &mut Figures, bursts_ns: &[(BurstKind, u64)], 
 }
 
 /// Adds the figures of holds.
-pub(super) fn put_holds(figures: &mut Figures, longest: LongestHolds) {
+pub(crate) fn put_holds(figures: &mut Figures, longest: LongestHolds) {
     for (kind, [pages, time_ns]) in longest {
         let names = match kind {
             BurstKind::Drain => ["free_hold_pages_max", "free_hold_max_ns"],
@@ -265,7 +265,7 @@ pub(super) fn put_holds(figures: &mut Figures, longest: LongestHolds) {
 }
 
 /// Adds the figures of waits for the zone's lock; a wait of 0 is none.
-pub(super) fn put_waits(figures: &mut Figures, waits_ns: Values, seconds: f64) {
+pub(crate) fn put_waits(figures: &mut Figures, waits_ns: Values, seconds: f64) {
     put(
         figures,
         [
@@ -280,7 +280,7 @@ pub(super) fn put_waits(figures: &mut Figures, waits_ns: Values, seconds: f64) {
 }
 
 /// Adds the figures of flushes.
-pub(super) fn put_flushes(
+pub(crate) fn put_flushes(
     figures: &mut Figures,
     times_ns: &Values,
     skipped: Option<f64>,

@@ -1,22 +1,22 @@
 //! Figures of a run.
 
 use bursar_kernel::pages::HoldFigures;
-use bursar_observe::seen::BurstKind;
+use bursar_watch::seen::BurstKind;
 use hdrhistogram::Histogram;
 
-use super::load::Load;
-use super::measure::{Call, Figures, Values, put_bursts, put_holds, put_upkeep, put_waits};
-use crate::measure::{Distribution, Unit};
+use crate::load::Load;
+use crate::measure::{Call, Figures, Values, put_bursts, put_holds, put_upkeep, put_waits};
+use bursar_experiments::measure::{Distribution, Unit};
 
 /// Records of a run.
 #[derive(Debug)]
-pub(super) struct Outcome {
-    pub(super) cpus: usize,
-    pub(super) calls: Vec<Call>,
-    pub(super) bursts_ns: Vec<(BurstKind, u64)>,
-    pub(super) holds: HoldFigures,
+pub(crate) struct Outcome {
+    pub(crate) cpus: usize,
+    pub(crate) calls: Vec<Call>,
+    pub(crate) bursts_ns: Vec<(BurstKind, u64)>,
+    pub(crate) holds: HoldFigures,
     /// Pages that a drain did not find.
-    pub(super) missed: u64,
+    pub(crate) missed: u64,
 }
 
 impl Outcome {
@@ -24,7 +24,7 @@ impl Outcome {
     ///
     /// # Errors
     /// Pages were missing, so that bursts were shorter than recorded.
-    pub(super) fn figures(self, load: &Load) -> Result<Figures, String> {
+    pub(crate) fn figures(self, load: &Load) -> Result<Figures, String> {
         if self.missed > 0 {
             return Err(format!(
                 "{} drains found no pages: a defect of the replay",

@@ -3,12 +3,12 @@
 use bursar_kernel::pages::Release;
 use bursar_kernel::stats::Policy;
 use bursar_kernel::upkeep::{Firing, KERNEL_SKEW};
-use bursar_observe::changes::version;
-use bursar_observe::seen::{Hold, Seen};
+use bursar_watch::changes::version;
+use bursar_watch::seen::{Hold, Seen};
 
-use super::measure::Part;
-use crate::vmstat_spread;
-use crate::workload::Workload;
+use crate::measure::Part;
+use bursar_experiments::vmstat_spread;
+use bursar_experiments::workload::Workload;
 
 /// The policies of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +36,7 @@ pub struct Stock {
 
 impl Stock {
     /// Finds the policies of the recorded kernel: by what it did, else by its version.
-    pub(super) fn of(recording: &Seen) -> Self {
+    pub(crate) fn of(recording: &Seen) -> Self {
         let version = version(&recording.machine.kernel);
         let (release, why_release) = release(recording, version);
         let (flush, why_flush) = match version {

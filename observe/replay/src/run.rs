@@ -4,16 +4,16 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bursar_kernel::upkeep::{Clocked, Housekeeping, Options, Period};
 use bursar_machine::Shard;
-use bursar_observe::seen::BurstKind;
 use bursar_rig::timer::{BoundTask, Timer, TimerKind, Timers, WorkQueue, tick_ns};
+use bursar_watch::seen::BurstKind;
 
-use super::books::Books;
-use super::flushes;
-use super::load::{Load, Move};
-use super::measure::{Call, Figures};
-use super::outcome::Outcome;
-use super::policy::Policies;
-use crate::vmstat_spread::expiry_ns;
+use crate::books::Books;
+use crate::flushes;
+use crate::load::{Load, Move};
+use crate::measure::{Call, Figures};
+use crate::outcome::Outcome;
+use crate::policy::Policies;
+use bursar_experiments::vmstat_spread::expiry_ns;
 
 /// Items of work.
 const UPKEEP: u64 = 0;
@@ -69,7 +69,7 @@ pub fn run<M: Timers>(
 }
 
 /// Replays upkeep and bursts.
-pub(super) fn simulate<M: Timers>(
+pub(crate) fn simulate<M: Timers>(
     machine: &M,
     load: &Load,
     policies: Policies,

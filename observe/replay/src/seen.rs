@@ -1,11 +1,11 @@
 //! Figures as seen: of the recorded machine, in the time that is replayed.
 
-use bursar_observe::seen::BurstKind;
 use bursar_rig::timer::tick_ns;
+use bursar_watch::seen::BurstKind;
 
-use super::clock::{fired_at, slot_of};
-use super::load::Load;
-use super::measure::{
+use crate::clock::{fired_at, slot_of};
+use crate::load::Load;
+use crate::measure::{
     Call, Figures, Values, put_bursts, put_flushes, put_holds, put_upkeep, put_waits,
 };
 

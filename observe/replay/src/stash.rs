@@ -3,23 +3,23 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bursar_machine::pages::Block;
-use bursar_observe::seen::BurstKind;
+use bursar_watch::seen::BurstKind;
 
-use super::load::Load;
+use crate::load::Load;
 
 /// Greatest number of pages in the stash.
 const PAGES_MAX: u64 = 1 << 22;
 
 /// Single pages. Not memory of the machine: a replay does not know which task has which page.
 #[derive(Default)]
-pub(super) struct Stash(Mutex<Vec<Block>>);
+pub(crate) struct Stash(Mutex<Vec<Block>>);
 
 impl Stash {
-    pub(super) fn take(&self) -> Option<Block> {
+    pub(crate) fn take(&self) -> Option<Block> {
         self.lock().pop()
     }
 
-    pub(super) fn put(&self, page: Block) {
+    pub(crate) fn put(&self, page: Block) {
         self.lock().push(page);
     }
 
@@ -30,7 +30,7 @@ impl Stash {
 
 /// Pages that the stash needs at the beginning, so that no drain finds it empty in whatever order the CPUs come: the greatest
 /// excess of drains over refills of each CPU, and all that its upkeep gives back.
-pub(super) fn needed(load: &Load, cpus: usize) -> u64 {
+pub(crate) fn needed(load: &Load, cpus: usize) -> u64 {
     let copies = cpus.div_ceil(load.cpus()) as u64;
     let of_cpus = load.cpus.iter().map(|cpu| {
         let due = cpu.due_pages.iter().map(|(_, pages)| u64::from(*pages));

@@ -1,28 +1,28 @@
 //! Replays of synthetic recordings.
 
-use bursar_observe::recording::{self, NUMBER_MAX};
-use bursar_observe::seen::{Seen, Upkeep};
 use bursar_rig::timer::tick_ns;
 use bursar_sim::{Settings, Simulator, Topology};
+use bursar_watch::recording::{self, NUMBER_MAX};
+use bursar_watch::seen::{Seen, Upkeep};
 
-use super::clock::Clock;
-use super::measure::Call;
-use super::outcome::Outcome;
-use super::run::simulate;
 use super::*;
-use crate::measure::{Distribution, Unit};
+use crate::clock::Clock;
+use crate::measure::Call;
+use crate::outcome::Outcome;
+use crate::run::simulate;
+use bursar_experiments::measure::{Distribution, Unit};
 
-const OF_72: &[u8] = include_bytes!("../../../observe/tests/recordings/synthetic-72-cpus.bursar");
-const OF_2: &[u8] = include_bytes!("../../../observe/tests/recordings/synthetic-2-cpus.bursar");
+const OF_72: &[u8] = include_bytes!("../../watch/tests/recordings/synthetic-72-cpus.bursar");
+const OF_2: &[u8] = include_bytes!("../../watch/tests/recordings/synthetic-2-cpus.bursar");
 
 /// Of a virtual machine that exists: 2 CPUs, Linux 6.18, nearly idle; in light mode for 20 s, in deep mode for 6 s.
 const REAL: [&[u8]; 2] = [
-    include_bytes!("../../../observe/tests/recordings/real-2-cpus-light.bursar"),
-    include_bytes!("../../../observe/tests/recordings/real-2-cpus-deep.bursar"),
+    include_bytes!("../../watch/tests/recordings/real-2-cpus-light.bursar"),
+    include_bytes!("../../watch/tests/recordings/real-2-cpus-deep.bursar"),
 ];
 
 /// Of the same machine, while two processes write 1 GiB each; names are redacted.
-const PAGES: &[u8] = include_bytes!("../../../observe/tests/recordings/real-2-cpus-pages.bursar");
+const PAGES: &[u8] = include_bytes!("../../watch/tests/recordings/real-2-cpus-pages.bursar");
 
 fn recording(bytes: &[u8]) -> Seen {
     recording::parse(bytes).expect("a recording")
@@ -394,8 +394,8 @@ fn hostile_records_are_bounded() {
 /// Numbers at the ends of their ranges in any record: a load is made, or refused. Every fiftieth is replayed.
 #[test]
 fn random_records_make_loads() {
-    use crate::random::Random;
-    use bursar_observe::seen::BurstKind;
+    use bursar_experiments::random::Random;
+    use bursar_watch::seen::BurstKind;
     let mut random = Random::new(1);
     let whole = [OF_2, OF_72, REAL[1]].map(recording);
     for case in 0..400 {

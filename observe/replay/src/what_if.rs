@@ -3,10 +3,10 @@
 use bursar_kernel::pages::Release;
 use bursar_kernel::stats::{Policy, Tunables};
 
-use super::load::Load;
-use super::measure::Part;
-use super::policy::Policies;
-use crate::vmstat_spread::firings;
+use crate::load::Load;
+use crate::measure::Part;
+use crate::policy::Policies;
+use bursar_experiments::vmstat_spread::firings;
 
 /// Time for which the time-bounded policy holds the zone's lock.
 const BOUND_NS: u64 = 5_000;

@@ -187,7 +187,7 @@ fn zone_lock(seen: &Seen, figures: &Figures) -> Verdict {
     if !seen.deep {
         return cannot(
             unknown.unwrap_or_else(|| "The light mode does not trace pages and locks.".to_owned()),
-            "Run `bursar observe --deep` under the load that hurts. It slows page frees while it runs.",
+            "Run `bursar-observe watch --deep` under the load that hurts. It slows page frees while it runs.",
         );
     }
     let zone = figures

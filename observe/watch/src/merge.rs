@@ -80,7 +80,7 @@ mod tests {
         let mut times = Vec::new();
         merge.events = vec![lost(10, 0), lost(12, 1)];
         merge.complete(|event| times.push(event.time_ns));
-        assert_eq!(times, []);
+        assert!(times.is_empty());
         // CPU 0 had an event at 11 after its buffer had been read.
         merge.events.extend([lost(11, 0), lost(20, 0)]);
         merge.complete(|event| times.push(event.time_ns));

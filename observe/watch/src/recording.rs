@@ -1,4 +1,4 @@
-//! Recordings: what a run observed, as a file. `docs/recording-format.md` describes it.
+//! Recordings: what a run observed, as a file. `observe/docs/recording-format.md` describes it.
 //!
 //! A file may come from a stranger. Its length is bounded before it is read, each list while it is read, and all numbers before
 //! anything computes with them. So [`read`] returns an error for a bad file, and a reader of its result needs no checks.

@@ -13,7 +13,7 @@ pub enum Writer {
     TraceCmd,
     /// `perf record`.
     Perf,
-    /// `bursar observe --record`.
+    /// `bursar-observe watch --record`.
     Bursar,
 }
 
@@ -36,9 +36,9 @@ impl Writer {
             ),
             (Self::Perf, _) => ("sudo perf record -a -k CLOCK_MONOTONIC", "-- sleep 60"),
             (Self::Bursar, Problem::ZoneLock) => {
-                return "sudo bursar observe --deep --record FILE".to_owned();
+                return "sudo bursar-observe watch --deep --record FILE".to_owned();
             }
-            (Self::Bursar, _) => return "sudo bursar observe --record FILE".to_owned(),
+            (Self::Bursar, _) => return "sudo bursar-observe watch --record FILE".to_owned(),
         };
         let events = match problem {
             Problem::UpkeepHerd => [&WORK_EVENTS[..], &TIMER_EVENTS],
@@ -82,7 +82,7 @@ impl Writer {
 mod tests {
     use super::*;
 
-    const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/observe.md");
+    const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/observe.md");
 
     /// The page has the same events and filters, some of them by a pattern.
     #[test]

@@ -5,15 +5,15 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use bursar_observe::analysis::Analysis;
-use bursar_observe::diagnosis::{Answer, diagnose};
-use bursar_observe::event::{
+use bursar_watch::analysis::Analysis;
+use bursar_watch::diagnosis::{Answer, diagnose};
+use bursar_watch::event::{
     Decoder, Event, FLUSH_EVENTS, Kind, PAGE_EVENTS, TIMER_EVENTS, WAIT_EVENTS, WAITS, WORK_EVENTS,
 };
-use bursar_observe::figures::Figures;
-use bursar_observe::format::EventFormat;
-use bursar_observe::page::PageLayout;
-use bursar_observe::seen::{BurstKind, LockKind, Machine, Seen, Zone};
+use bursar_watch::figures::Figures;
+use bursar_watch::format::EventFormat;
+use bursar_watch::page::PageLayout;
+use bursar_watch::seen::{BurstKind, LockKind, Machine, Seen, Zone};
 
 fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))

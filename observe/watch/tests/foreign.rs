@@ -1,6 +1,6 @@
 //! Files that `trace-cmd` 3.1.6 and `perf` 6.1 recorded on a real kernel (6.18, x86-64, 2 CPUs, a guest), read without privileges.
 //!
-//! The commands are those of `docs/observe.md`, except that the files of the deep mode have no pages of order 0. `trace-cmd` saw
+//! The commands are those of `observe/docs/observe.md`, except that the files of the deep mode have no pages of order 0. `trace-cmd` saw
 //! a `/proc/kallsyms` with few lines. Records of other processes' mappings and ends were removed from the files of `perf`.
 
 #![cfg(target_endian = "little")]
@@ -9,11 +9,11 @@ use std::fs;
 use std::io::Cursor;
 use std::path::Path;
 
-use bursar_observe::diagnosis::{Answer, Problem, diagnose};
-use bursar_observe::figures::Figures;
-use bursar_observe::foreign::{self, ForeignError};
-use bursar_observe::seen::{HzSource, LockKind, Seen};
-use bursar_observe::symbols::Symbols;
+use bursar_watch::diagnosis::{Answer, Problem, diagnose};
+use bursar_watch::figures::Figures;
+use bursar_watch::foreign::{self, ForeignError};
+use bursar_watch::seen::{HzSource, LockKind, Seen};
+use bursar_watch::symbols::Symbols;
 
 const LIGHT: [&str; 2] = ["6.18-light.trace.dat", "6.18-light.perf.data"];
 const DEEP: [&str; 2] = ["6.18-deep.trace.dat", "6.18-deep.perf.data"];
@@ -210,10 +210,7 @@ fn files_that_cannot_be_read_say_why_and_what_to_do() {
         let said = read(text.as_bytes()).expect_err("text").to_string();
         says(
             &said,
-            [
-                "the text of a recording",
-                "`bursar observe --read perf.data`",
-            ],
+            ["the text of a recording", "`bursar-observe read perf.data`"],
         );
     }
     let records = |bytes: &[u8]| {

@@ -1,9 +1,9 @@
 //! Recordings: files come back as they were written, and a bad one is an error.
 
-use bursar_observe::diagnosis::diagnose;
-use bursar_observe::figures::Figures;
-use bursar_observe::recording::{NUMBER_MAX, RecordingError, parse, redact, write};
-use bursar_observe::seen::{Cgroup, LockKind, Seen, Task, Wait};
+use bursar_watch::diagnosis::diagnose;
+use bursar_watch::figures::Figures;
+use bursar_watch::recording::{NUMBER_MAX, RecordingError, parse, redact, write};
+use bursar_watch::seen::{Cgroup, LockKind, Seen, Task, Wait};
 
 const DEEP: &[u8] = include_bytes!("recordings/real-2-cpus-deep.bursar");
 const PAGES: &[u8] = include_bytes!("recordings/real-2-cpus-pages.bursar");
@@ -45,10 +45,11 @@ fn other_and_cut_files_are_refused() {
     assert!(said(&behind).contains("trailing"));
 }
 
-/// What a reader refuses is not written either.
+/// The writer refuses the same values as the reader.
 #[test]
 fn values_out_of_range_are_named() {
-    let changes: [(&str, fn(&mut Seen)); 7] = [
+    type Change = fn(&mut Seen);
+    let changes: [(&str, Change); 7] = [
         ("upkeep", |it| it.upkeep[0].cpu = u32::MAX),
         ("upkeep", |it| it.upkeep[0].end_ns = 0),
         ("bursts", |it| it.bursts[0].zone = Some(9)),

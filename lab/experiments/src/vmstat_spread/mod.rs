@@ -42,7 +42,7 @@ use bursar_machine::Shard;
 use bursar_rig::timer::{BoundTask, Timer, TimerKind, Timers, WorkQueue};
 
 pub use parameters::{Parameters, Tasks, Work};
-pub(crate) use record::expiry_ns;
+pub use record::expiry_ns;
 
 use self::outcome::{Frame, Outcome};
 use self::record::{Call, Cause, Queuer, Record};
@@ -67,7 +67,7 @@ const SHEPHERD_BEGINS_NS: u64 = 1_000_000;
 const SHEPHERDS: Shard = Shard(0);
 
 /// The variants' names and rules.
-pub(crate) fn firings() -> impl Iterator<Item = (&'static str, Firing)> {
+pub fn firings() -> impl Iterator<Item = (&'static str, Firing)> {
     VARIANTS.iter().map(|(name, _, firing)| (*name, *firing))
 }
 

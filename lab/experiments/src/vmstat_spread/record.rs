@@ -118,7 +118,7 @@ pub(super) struct Record {
 }
 
 /// Returns the expiry of a timer that is set at `now_ns`.
-pub(crate) fn expiry_ns(timer: Timer, hz: u32, now_ns: u64) -> u64 {
+pub fn expiry_ns(timer: Timer, hz: u32, now_ns: u64) -> u64 {
     if timer.kind == TimerKind::Exact || timer.deadline_ns <= now_ns {
         return timer.deadline_ns.max(now_ns);
     }

@@ -2,16 +2,13 @@
 
 use std::path::Path;
 
-use bursar_experiments::replay::{
-    Agreement, CRITERION, Figures, Load, MEASURES, Measure, Policies, agreement,
-};
-use bursar_observe::seen::Seen;
+use bursar_replay::{Agreement, CRITERION, Figures, Load, MEASURES, Measure, Policies, agreement};
 use bursar_sim::{CostModel, Topology};
+use bursar_watch::seen::Seen;
 use serde::Serialize;
 
 use super::figures::{OfPolicy, Spread, values};
 use super::prediction::{Prediction, predictions};
-use crate::format::csv_line;
 
 /// All runs of a replay.
 pub(super) struct Runs {
@@ -152,55 +149,6 @@ impl Document {
             },
             cannot_tell: load.unknown().to_vec(),
         }
-    }
-
-    /// One line a number, with seen and simulated figures in columns of their own.
-    pub(super) fn csv(&self) -> String {
-        let mut lines =
-            "machine,policy,measure,unit,seen_value,simulated_lo,simulated_median,simulated_hi,agreement\n"
-                .to_owned();
-        for row in &self.measures {
-            let (name, unit) = (row.measure, row.unit);
-            if let Some(seen) = row.seen {
-                csv_line(
-                    &mut lines,
-                    &[&"host", &"stock", &name, &unit, &seen, &"", &"", &"", &""],
-                );
-            }
-            if let Some(Spread { lo, median, hi }) = row.simulated {
-                let agreement = row.agreement;
-                csv_line(
-                    &mut lines,
-                    &[
-                        &self.machine,
-                        &"stock",
-                        &name,
-                        &unit,
-                        &"",
-                        &lo,
-                        &median,
-                        &hi,
-                        &agreement,
-                    ],
-                );
-            }
-        }
-        let machine = &self.what_if.machine;
-        let is_new = |of: &&OfPolicy| self.what_if.is_scaled || of.part.is_some();
-        for of in self.what_if.policies.iter().filter(is_new) {
-            for measure in MEASURES {
-                let Some(change) = of.simulated.get(measure.name) else {
-                    continue;
-                };
-                let Spread { lo, median, hi } = change.figure;
-                let (policy, name, unit) = (of.policy, measure.name, measure.unit.name());
-                csv_line(
-                    &mut lines,
-                    &[machine, &policy, &name, &unit, &"", &lo, &median, &hi, &""],
-                );
-            }
-        }
-        lines
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use bursar_experiments::replay::{Figures, Load, MEASURES, Measure, Part, Policies};
+use bursar_replay::{Figures, Load, MEASURES, Measure, Part, Policies};
 use serde::Serialize;
 
 /// Figures of all draws.

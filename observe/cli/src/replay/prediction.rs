@@ -1,12 +1,11 @@
 //! Effects of changes of the kernel on the recorded load, from runs that were done anyway.
 
-use bursar_experiments::replay::MEASURES;
+use bursar_replay::MEASURES;
 use serde::Serialize;
 
 use super::document::{Compared, predicts};
 use super::figures::{Change, OfPolicy, Spread};
-use crate::html::capitalised;
-use crate::units::in_unit;
+use super::text::in_unit;
 
 /// A change of the kernel and what the replay says of it.
 #[derive(Debug, Serialize)]
@@ -93,7 +92,7 @@ pub(super) fn predictions(policies: &[OfPolicy], rows: &[Compared]) -> Vec<Predi
 }
 
 impl Prediction {
-    /// A sentence for each figure.
+    /// A sentence with all figures.
     pub(super) fn sentences(&self) -> String {
         let merged = match self.merged {
             Some(version) => format!("Linux {version}"),
@@ -113,24 +112,19 @@ impl Prediction {
                     false => ", but some draws say the contrary",
                 };
             Some(format!(
-                " {}: {} instead of {}{unclear}.",
-                capitalised(measure.label),
+                "{}: {} instead of {}{unclear}",
+                measure.label,
                 shown(predicted.changed),
                 shown(predicted.recorded)
             ))
         });
-        let figures: String = figures.collect();
         let not_predicted = self.not_predicted.iter().filter_map(|name| {
             let measure = MEASURES.iter().find(|it| it.name == *name)?;
-            let label = capitalised(measure.label);
-            Some(format!(
-                " {label}: no prediction, because the replay does not match what was seen."
-            ))
+            let why = "no prediction, because the replay does not match what was seen";
+            Some(format!("{}: {why}", measure.label))
         });
-        let not_predicted: String = not_predicted.collect();
-        format!(
-            "{added} {} ({merged}).{figures}{not_predicted}",
-            self.change
-        )
+        let figures: Vec<String> = figures.chain(not_predicted).collect();
+        let figures = figures.join("; ");
+        format!("{added} {} ({merged}): {figures}.", self.change)
     }
 }

@@ -32,7 +32,7 @@ pub(super) fn error(begin: &[u8]) -> ForeignError {
     match is_text_of_events(begin) {
         true => refused(
             "it is the text of a recording, as `perf script` and `trace-cmd report` print it",
-            "read the recording itself: `bursar observe --read perf.data`".to_owned(),
+            "read the recording itself: `bursar-observe read perf.data`".to_owned(),
         ),
         false => ForeignError::UnknownKind,
     }

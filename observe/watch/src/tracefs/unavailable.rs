@@ -74,7 +74,7 @@ impl fmt::Display for Unavailable {
             ),
             Self::Permission { path } => write!(
                 f,
-                "permission denied: {}; observe as root (`sudo bursar observe ...`). In a container, also the host must \
+                "permission denied: {}; observe as root (`sudo bursar-observe watch ...`). In a container, also the host must \
                  grant access to tracefs",
                 path.display()
             ),
