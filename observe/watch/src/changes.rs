@@ -4,19 +4,8 @@
 
 use serde::Serialize;
 
+use crate::event::Problem;
 use crate::seen::{Flush, Seen};
-
-/// One of the three problems.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Problem {
-    /// All CPUs do their upkeep in the same instant.
-    UpkeepHerd,
-    /// CPUs wait for a zone's lock while another one frees or takes many pages.
-    ZoneLock,
-    /// Readers of memory statistics wait for each other.
-    MemcgFlush,
-}
 
 /// A change of the kernel, and whether the observed kernel has it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-pub use crate::changes::Problem;
 use crate::changes::{Change, changes};
+pub use crate::event::Problem;
 use crate::event::{LATENESS, PAGES, REQUESTS, RSTAT, TARGETS, WAITS, WORK};
 use crate::figures::{Distribution, Figures};
 use crate::seen::{BurstKind, LockKind, Missing, Seen};

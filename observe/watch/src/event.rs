@@ -1,7 +1,21 @@
 //! Events that the analysis uses, and their way from records.
 
+use serde::Serialize;
+
 use crate::format::{EventFormat, Field};
 use crate::tracefs::probes;
+
+/// One of the three problems, which events show.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Problem {
+    /// All CPUs do their upkeep in the same instant.
+    UpkeepHerd,
+    /// CPUs wait for a zone's lock while another one frees or takes many pages.
+    ZoneLock,
+    /// Readers of memory statistics wait for each other.
+    MemcgFlush,
+}
 
 /// An event with its time and place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

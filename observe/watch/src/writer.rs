@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::changes::Problem;
+use crate::event::Problem;
 use crate::event::{FLUSH_EVENTS, PAGE_EVENTS, TIMER_EVENTS, WAIT_EVENTS, WORK_EVENTS, Wanted};
 
 /// Program that wrote a file.

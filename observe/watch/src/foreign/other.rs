@@ -2,7 +2,7 @@
 
 use super::ForeignError;
 use super::perf_data;
-use crate::changes::Problem;
+use crate::event::Problem;
 use crate::writer::Writer;
 
 /// First bytes of packed files, and the command that unpacks each.
