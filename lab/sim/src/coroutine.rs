@@ -99,6 +99,13 @@ pub(crate) fn suspend() {
     unsafe { (*switch).suspend(()) };
 }
 
+/// Stops the running routine for good.
+pub(crate) fn give_up() -> ! {
+    loop {
+        suspend();
+    }
+}
+
 /// Returns whether the caller runs on a routine.
 pub(crate) fn is_inside() -> bool {
     !RUNNING.get().is_null()

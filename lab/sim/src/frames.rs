@@ -31,29 +31,21 @@ pub(crate) fn reserve(
     with_engine(reserve).expect("a machine runs while its simulator does")
 }
 
-/// Spends time in a step whose inside no other task sees.
-fn spend_at_once(engine: &Engine, duration_ns: u64) {
-    engine.spend(duration_ns);
-    if engine.explored.is_none() {
-        engine.sync();
-    }
-}
-
 impl Cost for Simulated {
     fn zero(pages: u64) {
-        with_engine(|engine| spend_at_once(engine, pages * engine.settings.costs.page_zero_ns));
+        with_engine(|engine| engine.pass(pages * engine.costs().page_zero_ns));
     }
 
     fn discard(pages: u64, is_backed: bool) {
         with_engine(|engine| {
-            let costs = &engine.settings.costs;
+            let costs = engine.costs();
             engine.spend(costs.syscall_ns);
             // Without memory there is no translation either.
             if is_backed {
                 engine.spend(pages * costs.page_free_ns);
                 fence::shoot_down(engine);
             }
-            spend_at_once(engine, 0);
+            engine.pass(0);
         });
     }
 }

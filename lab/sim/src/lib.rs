@@ -6,13 +6,14 @@
 //! | part | file |
 //! |---|---|
 //! | settings of the machine | `topology.rs`, `cost.rs`, `settings.rs`, `fault.rs` |
-//! | tasks and visible operations | `task.rs`, `engine.rs`, `current.rs`, `coroutine.rs` |
-//! | virtual time: clocks, run queues | `timed.rs`, `tournament.rs` |
+//! | state that any schedule works on | `world.rs`, `task.rs`, `lines.rs`, `lock_table.rs` |
+//! | tasks and visible operations | `engine.rs`, `current.rs`, `coroutine.rs` |
+//! | schedule in virtual time: clocks, run queues | `timed.rs`, `ranks.rs`, `tournament.rs`, `cpu_set.rs` |
+//! | schedule of an exploration | `explored.rs`, `strategy.rs`, `explorer.rs` |
 //! | timers, deferred work | `work.rs` |
-//! | shared state | `lines.rs`, `word.rs`, `lock_table.rs`, `locks.rs`, `fence.rs` |
+//! | shared words, locks, fences | `word.rs`, `locks.rs`, `fence.rs` |
 //! | state of each CPU | `section.rs`, `slot.rs`, `stacks.rs` |
 //! | page memory | `frames.rs` |
-//! | exploration without time | `explored.rs`, `strategy.rs`, `explorer.rs` |
 //! | operations that a fork waits for | `operation.rs` |
 //! | all of it as a machine | `machine.rs` |
 //!
@@ -20,6 +21,7 @@
 
 mod coroutine;
 mod cost;
+mod cpu_set;
 mod current;
 mod engine;
 mod explored;
@@ -33,6 +35,7 @@ mod lock_table;
 mod locks;
 mod machine;
 mod operation;
+mod ranks;
 mod section;
 mod settings;
 mod slot;
@@ -44,6 +47,7 @@ mod topology;
 mod tournament;
 mod word;
 mod work;
+mod world;
 
 pub use cost::{Constant, CostError, CostModel};
 pub use explorer::{BadScheduleId, Counted, Explored, Explorer, Found, ScheduleId};
@@ -51,7 +55,7 @@ pub use failure::Failure;
 pub use fault::{Chance, Faults, Kill, Stall};
 pub use frames::SimFrames;
 pub use locks::{SimEvent, SimGuard, SimMutex, SimSpin};
-pub use machine::{Counts, Sim, SimPage, Simulator};
+pub use machine::{Sim, SimPage, Simulator};
 pub use operation::SimOperation;
 pub use settings::{Mode, SectionKind, Settings};
 pub use slot::SimSlot;
@@ -60,3 +64,4 @@ pub use strategy::{Decision, Strategy};
 pub use topology::{Distance, LockKind, Place, PreemptionKind, Topology, TopologyError};
 pub use word::SimWord;
 pub use work::SimQueue;
+pub use world::Counts;

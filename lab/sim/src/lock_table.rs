@@ -1,6 +1,6 @@
 //! State of all locks of a machine.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::VecDeque;
 
 use crate::lines::LineId;
@@ -25,15 +25,10 @@ pub(crate) struct LockState {
 pub(crate) struct LockTable {
     pub(crate) locks: RefCell<Vec<LockState>>,
     pub(crate) free: RefCell<Vec<LockId>>,
-    pub(crate) acquisitions: Cell<u64>,
 }
 
 impl LockTable {
     pub(crate) fn with<R>(&self, lock: LockId, look: impl FnOnce(&mut LockState) -> R) -> R {
         look(&mut self.locks.borrow_mut()[lock as usize])
-    }
-
-    pub(crate) fn acquisitions(&self) -> u64 {
-        self.acquisitions.get()
     }
 }

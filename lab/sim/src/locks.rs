@@ -9,14 +9,17 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use bursar_machine::{Event, Lock};
 
-use crate::engine::{Engine, with_engine};
+use crate::engine::{Engine, Schedule, with_engine};
 use crate::explored::Point;
 use crate::lines::Access;
 use crate::lock_table::LockState;
 use crate::operation::{SimOperation, operation};
+use crate::settings::Settings;
 use crate::task::{LockId, NOBODY, State, Step, TaskId};
+use crate::timed::Timed;
 use crate::topology::{LockKind, PreemptionKind};
 use crate::tournament::NEVER;
+use crate::world::World;
 
 /// Way in which a lock's waiters wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,69 +29,73 @@ enum Waiting {
 }
 
 fn make_lock(engine: &Engine) -> LockId {
-    let line = engine.lines.allocate();
+    let World { lines, locks, .. } = &engine.world;
     let state = LockState {
-        line,
+        line: lines.allocate(),
         ..LockState::default()
     };
-    let mut locks = engine.locks.locks.borrow_mut();
-    if let Some(lock) = engine.locks.free.borrow_mut().pop() {
-        locks[lock as usize] = state;
+    let mut all = locks.locks.borrow_mut();
+    if let Some(lock) = locks.free.borrow_mut().pop() {
+        all[lock as usize] = state;
         return lock;
     }
-    locks.push(state);
-    LockId::try_from(locks.len() - 1).expect("fewer than 2^32 locks")
+    all.push(state);
+    LockId::try_from(all.len() - 1).expect("fewer than 2^32 locks")
 }
 
 fn drop_lock(engine: &Engine, lock: LockId) {
-    engine
-        .lines
-        .release(engine.locks.with(lock, |state| state.line));
-    engine.locks.free.borrow_mut().push(lock);
+    let World { lines, locks, .. } = &engine.world;
+    lines.release(locks.with(lock, |state| state.line));
+    locks.free.borrow_mut().push(lock);
 }
 
 /// Takes the lock for the current task; returns `true` if it had to wait.
 fn lock(engine: &Engine, lock: LockId, waiting: Waiting) -> bool {
+    let world = &engine.world;
     if !engine.is_scheduled() {
-        let before = engine.locks.with(lock, |state| state.owner.replace(NOBODY));
+        let before = world.locks.with(lock, |state| state.owner.replace(NOBODY));
         assert!(before.is_none(), "nobody is there to give the lock back");
         return false;
     }
-    engine
-        .locks
-        .acquisitions
-        .set(engine.locks.acquisitions.get() + 1);
-    if waiting == Waiting::Spin && engine.explored.is_none() {
-        // Before it has the lock: a task that waits for one cannot be preempted either.
-        change_spins(engine, 1);
-    }
-    engine.visible(Step::Lock, lock);
-    if let Some(explored) = &engine.explored {
-        let mut has_waited = false;
-        while try_own(engine, lock).is_none() {
-            has_waited = true;
-            let current = engine.current.get();
-            engine
-                .locks
-                .with(lock, |state| state.sleepers.push_back(current));
-            engine.explored_block(explored);
+    world.events.count(|counts| counts.acquisitions += 1);
+    match &engine.schedule {
+        Schedule::Timed(timed) => timed_lock(world, timed, lock, waiting),
+        Schedule::Explored(explored) => {
+            engine.visible(Step::Lock, lock);
+            let mut has_waited = false;
+            while !own(world, lock) {
+                has_waited = true;
+                let current = world.tasks.current.get();
+                world
+                    .locks
+                    .with(lock, |state| state.sleepers.push_back(current));
+                explored.block(world);
+            }
+            has_waited
         }
-        return has_waited;
     }
-    let began_ns = engine.now_ns.get();
+}
+
+fn timed_lock(world: &World, timed: &Timed, lock: LockId, waiting: Waiting) -> bool {
+    if waiting == Waiting::Spin {
+        // Before it has the lock: a task that waits for one cannot be preempted either.
+        change_spins(world, timed, 1);
+    }
+    timed.visible(world, Step::Lock, lock);
+    let began_ns = world.clock.now_ns();
     let has_waited = match waiting {
-        Waiting::Spin => lock_spinning(engine, lock),
-        Waiting::Sleep => lock_sleeping(engine, lock),
+        Waiting::Spin => lock_spinning(world, timed, lock),
+        Waiting::Sleep => lock_sleeping(world, timed, lock),
     };
     if has_waited {
-        note_wait(engine, waiting, engine.now_ns.get() - began_ns);
+        note_wait(world, waiting, world.clock.now_ns() - began_ns);
     }
-    note_owned(engine, lock, waiting);
+    note_owned(world, timed, lock, waiting);
     has_waited
 }
 
-fn note_wait(engine: &Engine, waiting: Waiting, waited_ns: u64) {
-    engine.with_task(engine.current.get(), |task| {
+fn note_wait(world: &World, waiting: Waiting, waited_ns: u64) {
+    world.tasks.with_current(|task| {
         let mut waits = task.lock_waits.get();
         match waiting {
             Waiting::Spin => waits.spin_ns += waited_ns,
@@ -99,104 +106,105 @@ fn note_wait(engine: &Engine, waiting: Waiting, waited_ns: u64) {
 }
 
 /// Notes that the current task has got a lock.
-fn note_owned(engine: &Engine, lock: LockId, waiting: Waiting) {
+fn note_owned(world: &World, timed: &Timed, lock: LockId, waiting: Waiting) {
     if waiting == Waiting::Sleep {
-        let current = engine.current.get();
-        engine.with_task(current, |task| task.mutexes.borrow_mut().push(lock));
+        world
+            .tasks
+            .with_current(|task| task.mutexes.borrow_mut().push(lock));
     }
-    engine.spend(engine.settings.costs.lock_ns + engine.faults.lock_stall_ns());
+    let lock_ns = world.settings.costs.lock_ns + timed.faults.lock_stall_ns();
+    world.clock.advance(lock_ns);
 }
 
 /// Changes the number of spin locks held, which may keep the task from being preempted.
-fn change_spins(engine: &Engine, by: i32) {
-    if engine.settings.topology.preemption != PreemptionKind::Kernel {
+fn change_spins(world: &World, timed: &Timed, by: i32) {
+    if world.settings.topology.preemption != PreemptionKind::Kernel {
         return;
     }
-    engine.with_task(engine.current.get(), |task| {
-        task.spins.set(task.spins.get().wrapping_add_signed(by));
-    });
-    engine.update_horizon();
+    world
+        .tasks
+        .with_current(|task| task.spins.set(task.spins.get().wrapping_add_signed(by)));
+    timed.update_horizon(world);
+}
+
+/// Takes the lock if no task owns it.
+fn own(world: &World, lock: LockId) -> bool {
+    world.locks.with(lock, |state| {
+        let is_free = state.owner.is_none();
+        if is_free {
+            state.owner = Some(world.tasks.current.get());
+            state.owner_cpu = world.tasks.cpu.get();
+        }
+        is_free
+    })
 }
 
 /// Takes the lock if it is free, and spends the time until then; returns whether that was later than now.
-fn try_own(engine: &Engine, lock: LockId) -> Option<bool> {
-    let (current, cpu) = (engine.current.get(), engine.cpu.get());
-    let taken = engine.locks.with(lock, |state| {
-        if state.owner.is_some() {
-            return None;
-        }
-        state.owner = Some(current);
-        Some((
-            state.line,
-            state.free_ns,
-            std::mem::replace(&mut state.owner_cpu, cpu),
-        ))
-    });
-    let (line, free_ns, last_cpu) = taken?;
-    if engine.explored.is_some() {
-        return Some(false);
+fn timed_own(world: &World, timed: &Timed, lock: LockId) -> Option<bool> {
+    let (line, free_ns, last_cpu) = world
+        .locks
+        .with(lock, |state| (state.line, state.free_ns, state.owner_cpu));
+    if !own(world, lock) {
+        return None;
     }
+    let World { lines, clock, .. } = world;
     // The lock was taken when we came: the last owner ran ahead on the host, not in time.
-    let has_waited = engine.now_ns.get() < free_ns;
-    engine.access(line, Access::Write, engine.settings.costs.atomic_ns);
-    if engine.now_ns.get() < free_ns {
-        let way_ns = engine.lines.way_ns(engine.lines.distance(last_cpu, cpu));
-        engine.now_ns.set(free_ns + way_ns);
+    let has_waited = clock.now_ns() < free_ns;
+    let atomic_ns = world.settings.costs.atomic_ns;
+    timed.access(world, line, Access::Write, atomic_ns);
+    if clock.now_ns() < free_ns {
+        let distance = lines.distance(last_cpu, world.tasks.cpu.get());
+        clock.set(free_ns + lines.way_ns(distance));
     }
     Some(has_waited)
 }
 
-fn lock_spinning(engine: &Engine, lock: LockId) -> bool {
+fn lock_spinning(world: &World, timed: &Timed, lock: LockId) -> bool {
+    let current = world.tasks.current.get();
     let mut has_spun = false;
     loop {
-        if let Some(has_waited) = try_own(engine, lock) {
+        if let Some(has_waited) = timed_own(world, timed, lock) {
             return has_spun || has_waited;
         }
         has_spun = true;
-        let current = engine.current.get();
-        engine
+        world
             .locks
             .with(lock, |state| state.spinners.push_back(current));
-        let is_granted = engine.spin(NEVER);
+        let is_granted = timed.spin(world, NEVER);
         debug_assert!(is_granted);
-        if engine.locks.with(lock, |state| state.owner) == Some(current) {
+        if world.locks.with(lock, |state| state.owner) == Some(current) {
             return true;
         }
     }
 }
 
 /// Spins while the owner runs, but only for a while, then sleeps. A sleeper that was woken in vain is served next.
-fn lock_sleeping(engine: &Engine, lock: LockId) -> bool {
-    let current = engine.current.get();
+fn lock_sleeping(world: &World, timed: &Timed, lock: LockId) -> bool {
+    let World { locks, tasks, .. } = world;
+    let current = tasks.current.get();
     let mut times = 0;
     loop {
-        if let Some(has_waited) = try_own(engine, lock) {
+        if let Some(has_waited) = timed_own(world, timed, lock) {
             return has_waited || times > 0;
         }
         times += 1;
-        let owner = engine.locks.with(lock, |state| state.owner);
-        let owner_runs = owner.is_some_and(|owner| {
-            let state = engine.with_task(owner, |task| task.state.get());
-            matches!(state, State::Running | State::Spinning)
-        });
+        let owner = locks.with(lock, |state| state.owner);
+        let owner_runs = owner
+            .is_some_and(|owner| matches!(tasks.state_of(owner), State::Running | State::Spinning));
         if owner_runs && times == 1 {
-            engine
-                .locks
-                .with(lock, |state| state.spinners.push_back(current));
-            if engine.spin(engine.now_ns.get() + mutex_spin_ns(engine)) {
+            locks.with(lock, |state| state.spinners.push_back(current));
+            if timed.spin(world, world.clock.now_ns() + mutex_spin_ns(&world.settings)) {
                 return true;
             }
-            engine
-                .locks
-                .with(lock, |state| state.spinners.retain(|&task| task != current));
+            locks.with(lock, |state| state.spinners.retain(|&task| task != current));
         }
-        engine.spend(engine.settings.costs.syscall_ns);
-        engine.sync();
+        world.clock.advance(world.settings.costs.syscall_ns);
+        timed.sync(world);
         // The owner may have released it on our way into the kernel.
-        if try_own(engine, lock).is_some() {
+        if timed_own(world, timed, lock).is_some() {
             return true;
         }
-        engine.locks.with(lock, |state| {
+        locks.with(lock, |state| {
             if times > 2 {
                 state.sleepers.push_front(current);
                 state.is_promised = true;
@@ -204,8 +212,8 @@ fn lock_sleeping(engine: &Engine, lock: LockId) -> bool {
                 state.sleepers.push_back(current);
             }
         });
-        engine.block();
-        if engine.locks.with(lock, |state| state.owner) == Some(current) {
+        timed.block(world);
+        if locks.with(lock, |state| state.owner) == Some(current) {
             return true;
         }
         times += 1;
@@ -213,149 +221,162 @@ fn lock_sleeping(engine: &Engine, lock: LockId) -> bool {
 }
 
 /// Time that a waiter spins: in a process a fixed time, in the kernel until the slice ends.
-fn mutex_spin_ns(engine: &Engine) -> u64 {
-    match engine.settings.topology.preemption {
-        PreemptionKind::User => engine.settings.costs.mutex_spin_ns,
-        PreemptionKind::Kernel => engine.settings.costs.slice_ns,
+fn mutex_spin_ns(settings: &Settings) -> u64 {
+    match settings.topology.preemption {
+        PreemptionKind::User => settings.costs.mutex_spin_ns,
+        PreemptionKind::Kernel => settings.costs.slice_ns,
     }
 }
 
 fn try_lock(engine: &Engine, lock: LockId, waiting: Waiting) -> bool {
+    let world = &engine.world;
     if !engine.is_scheduled() {
-        let mut locks = engine.locks.locks.borrow_mut();
-        let is_free = locks[lock as usize].owner.is_none();
-        if is_free {
-            locks[lock as usize].owner = Some(NOBODY);
-        }
-        return is_free;
+        return world.locks.with(lock, |state| {
+            let is_free = state.owner.is_none();
+            state.owner.get_or_insert(NOBODY);
+            is_free
+        });
     }
     engine.visible(Step::Lock, lock);
-    let (line, free_ns) = engine.locks.with(lock, |state| (state.line, state.free_ns));
-    // A lock that is released later than now counts as taken.
-    let is_ours = (engine.explored.is_some() || free_ns <= engine.now_ns.get())
-        && try_own(engine, lock).is_some();
+    let is_ours = match &engine.schedule {
+        Schedule::Timed(timed) => timed_try_lock(world, timed, lock, waiting),
+        Schedule::Explored(_) => own(world, lock),
+    };
     if is_ours {
-        engine
-            .locks
-            .acquisitions
-            .set(engine.locks.acquisitions.get() + 1);
-        if engine.explored.is_none() {
-            if waiting == Waiting::Spin {
-                change_spins(engine, 1);
-            }
-            note_owned(engine, lock, waiting);
-        }
-    } else {
-        engine.access(line, Access::Read, 0);
+        world.events.count(|counts| counts.acquisitions += 1);
     }
     is_ours
 }
 
+fn timed_try_lock(world: &World, timed: &Timed, lock: LockId, waiting: Waiting) -> bool {
+    let (line, free_ns) = world.locks.with(lock, |state| (state.line, state.free_ns));
+    // A lock that is released later than now counts as taken.
+    let is_ours = free_ns <= world.clock.now_ns() && timed_own(world, timed, lock).is_some();
+    if !is_ours {
+        timed.access(world, line, Access::Read, 0);
+        return false;
+    }
+    if waiting == Waiting::Spin {
+        change_spins(world, timed, 1);
+    }
+    note_owned(world, timed, lock, waiting);
+    true
+}
+
 fn unlock(engine: &Engine, lock: LockId, waiting: Waiting) {
-    let has_waiters = engine.locks.with(lock, |state| {
-        !state.spinners.is_empty() || !state.sleepers.is_empty()
-    });
+    let world = &engine.world;
     if !engine.is_scheduled() {
-        return engine.locks.with(lock, |state| state.owner = None);
+        return world.locks.with(lock, |state| state.owner = None);
     }
-    if let Some(explored) = &engine.explored {
-        let waiters = engine.locks.with(lock, |state| {
-            state.owner = None;
-            std::mem::take(&mut state.sleepers)
-        });
-        waiters
-            .into_iter()
-            .for_each(|task| engine.explored_wake(task));
-        return engine.explored_point(explored, Point::Step);
+    match &engine.schedule {
+        Schedule::Timed(timed) => timed_unlock(world, timed, lock, waiting),
+        Schedule::Explored(explored) => {
+            let waiters = world.locks.with(lock, |state| {
+                state.owner = None;
+                std::mem::take(&mut state.sleepers)
+            });
+            for task in waiters {
+                explored.wake(world, task);
+            }
+            explored.point(world, Point::Step);
+        }
     }
+}
+
+fn timed_unlock(world: &World, timed: &Timed, lock: LockId, waiting: Waiting) {
     let kind = match waiting {
-        Waiting::Spin => engine.settings.topology.lock,
+        Waiting::Spin => world.settings.topology.lock,
         Waiting::Sleep => LockKind::Queued,
     };
+    let has_waiters = world.locks.with(lock, |state| {
+        !state.spinners.is_empty() || !state.sleepers.is_empty()
+    });
     if has_waiters || kind != LockKind::Queued {
-        engine.visible(Step::Unlock, lock);
-        hand_over(engine, lock, kind);
+        timed.visible(world, Step::Unlock, lock);
+        hand_over(world, timed, lock, kind);
     } else {
         // No task can come in between.
-        let now_ns = engine.now_ns.get();
-        engine.locks.with(lock, |state| {
+        let now_ns = world.clock.now_ns();
+        world.locks.with(lock, |state| {
             state.owner = None;
             state.is_promised = false;
             state.free_ns = now_ns;
         });
     }
     match waiting {
-        Waiting::Spin => change_spins(engine, -1),
-        Waiting::Sleep => engine.with_task(engine.current.get(), |task| {
+        Waiting::Spin => change_spins(world, timed, -1),
+        Waiting::Sleep => world.tasks.with_current(|task| {
             task.mutexes.borrow_mut().retain(|&other| other != lock);
         }),
     }
 }
 
 /// Gives the lock to the next waiter, or releases it.
-fn hand_over(engine: &Engine, lock: LockId, kind: LockKind) {
-    let now_ns = engine.now_ns.get();
-    let is_promised = engine.locks.with(lock, |state| state.is_promised);
+fn hand_over(world: &World, timed: &Timed, lock: LockId, kind: LockKind) {
+    let World { lines, locks, .. } = world;
+    let now_ns = world.clock.now_ns();
+    let is_promised = locks.with(lock, |state| state.is_promised);
     let spinner = if is_promised {
         None
     } else {
-        next_spinner(engine, lock, kind)
+        next_spinner(world, timed, lock, kind)
     };
     if let Some((task, rest)) = spinner {
-        let (from, to) = (
-            engine.cpu.get(),
-            engine.with_task(task, |task| task.cpu.get()),
-        );
-        let way_ns = engine.lines.way_ns(engine.lines.distance(from, to));
+        let to = world.tasks.with(task, |task| task.cpu.get());
+        let way_ns = lines.way_ns(lines.distance(world.tasks.cpu.get(), to));
         let handover_ns = match kind {
             LockKind::Queued | LockKind::Unfair => way_ns,
             // All waiters read the line again, one after the other; the next is served half-way on average.
             LockKind::Ticket => way_ns + rest * way_ns / 2,
         };
-        engine.locks.with(lock, |state| {
+        locks.with(lock, |state| {
             state.owner = (kind != LockKind::Unfair).then_some(task);
             state.owner_cpu = to;
             state.free_ns = now_ns;
         });
-        return engine.grant(task, now_ns + handover_ns);
+        return timed.grant(world, task, now_ns + handover_ns);
     }
     if kind == LockKind::Unfair {
         // The waiters are off their CPUs; the first that runs gets it.
-        let spinners = engine
-            .locks
-            .with(lock, |state| std::mem::take(&mut state.spinners));
-        spinners
-            .into_iter()
-            .for_each(|task| engine.grant(task, now_ns));
+        let spinners = locks.with(lock, |state| std::mem::take(&mut state.spinners));
+        for task in spinners {
+            timed.grant(world, task, now_ns);
+        }
     }
-    let sleeper = engine.locks.with(lock, |state| state.sleepers.pop_front());
-    engine.locks.with(lock, |state| {
+    let sleeper = locks.with(lock, |state| state.sleepers.pop_front());
+    locks.with(lock, |state| {
         state.is_promised = false;
         state.free_ns = now_ns;
         state.owner = if is_promised { sleeper } else { None };
     });
     if is_promised {
         // The lock's next owner does not run yet.
-        engine.stop_spinners(lock);
+        timed.stop_spinners(world, lock);
     }
     if let Some(task) = sleeper {
-        engine.spend(engine.settings.costs.syscall_ns + engine.settings.costs.wake_ns);
-        engine.wake(task, engine.now_ns.get());
+        let costs = &world.settings.costs;
+        world.clock.advance(costs.syscall_ns + costs.wake_ns);
+        timed.wake(world, task, world.clock.now_ns());
     }
 }
 
 /// Takes the next spinner out of the queue; returns it and the number that stay in the queue.
-fn next_spinner(engine: &Engine, lock: LockId, kind: LockKind) -> Option<(TaskId, u64)> {
-    let here = engine.cpu.get();
-    engine.locks.with(lock, |state| {
+fn next_spinner(
+    world: &World,
+    timed: &Timed,
+    lock: LockId,
+    kind: LockKind,
+) -> Option<(TaskId, u64)> {
+    let here = world.tasks.cpu.get();
+    world.locks.with(lock, |state| {
         let at = if kind == LockKind::Unfair {
             // The nearest sees the line first; among equals, the seed decides.
             let spinners = state.spinners.iter().enumerate();
-            let spinners = spinners.filter(|(_, task)| engine.is_spinning(**task));
+            let spinners = spinners.filter(|(_, task)| timed.is_spinning(world, **task));
             let by_distance = spinners.map(|(at, &task)| {
-                let cpu = engine.with_task(task, |task| task.cpu.get());
-                let tie = engine.random.borrow_mut().number();
-                (engine.lines.distance(here, cpu), tie, at)
+                let cpu = world.tasks.with(task, |task| task.cpu.get());
+                let tie = timed.random.borrow_mut().number();
+                (world.lines.distance(here, cpu), tie, at)
             });
             by_distance.min()?.2
         } else {
@@ -485,7 +506,7 @@ macro_rules! lock {
             }
             fn prefetch(&self) {
                 with_engine(|engine| {
-                    let line = engine.locks.with(self.0.lock, |state| state.line);
+                    let line = engine.world.locks.with(self.0.lock, |state| state.line);
                     engine.prefetch(line, Access::Write);
                 });
             }
@@ -530,20 +551,14 @@ impl Event for SimEvent {
             if !engine.is_scheduled() {
                 return;
             }
-            if let Some(explored) = &engine.explored {
-                waiters
-                    .into_iter()
-                    .for_each(|task| engine.explored_wake(task));
-                return engine.explored_point(explored, Point::Step);
+            if !waiters.is_empty() {
+                engine.spend(engine.costs().syscall_ns);
             }
-            if waiters.is_empty() {
-                return;
-            }
-            engine.spend(engine.settings.costs.syscall_ns);
             for task in waiters {
-                engine.spend(engine.settings.costs.wake_ns);
-                engine.wake(task, engine.now_ns.get());
+                engine.spend(engine.costs().wake_ns);
+                engine.wake(task);
             }
+            engine.end_step();
         });
     }
 
@@ -557,15 +572,10 @@ impl Event for SimEvent {
                         return;
                     }
                     assert!(engine.is_scheduled(), "nobody is there to wait for");
-                    state.waiters.push(engine.current.get());
+                    state.waiters.push(engine.world.tasks.current.get());
                 }
-                match &engine.explored {
-                    Some(explored) => engine.explored_block(explored),
-                    None => {
-                        engine.spend(engine.settings.costs.syscall_ns);
-                        engine.block();
-                    }
-                }
+                engine.spend(engine.costs().syscall_ns);
+                engine.block();
             }
         });
     }

@@ -12,18 +12,20 @@ use bursar_rig::{Forks, Tasks, Watch, Watched};
 use crate::coroutine::{Installed, Routine};
 use crate::current::{current_shard, relax, sleep};
 use crate::engine::{ENGINE, Engine, with_engine};
+use crate::explored::Explored;
 use crate::failure::{Failure, message_of};
 use crate::fence::fence;
 use crate::frames::{SimFrames, reserve};
 use crate::locks::{SimEvent, SimMutex, SimSpin};
 use crate::operation::fork;
 use crate::operation::{SimOperation, operation};
-use crate::settings::{Mode, SectionKind, Settings};
+use crate::settings::{SectionKind, Settings};
 use crate::slot::SimSlot;
 use crate::stacks::SimStacks;
 use crate::strategy::Decision;
 use crate::task::number_of;
 use crate::word::SimWord;
+use crate::world::Counts;
 
 /// Simulated machine that is running: one on each thread of the host at a time.
 ///
@@ -50,7 +52,7 @@ impl Drop for Simulator {
     /// # Panics
     /// If a run is under way: the check of a watched run may own the simulator, and must not take it away.
     fn drop(&mut self) {
-        let is_running = self.engine().is_running();
+        let is_running = self.engine().world.run.is_running.get();
         let engine = self.engine.take();
         if is_running {
             std::mem::forget(engine);
@@ -61,35 +63,9 @@ impl Drop for Simulator {
 
 impl fmt::Debug for Simulator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let settings = &self.engine().settings;
+        let settings = &self.engine().world.settings;
         f.debug_tuple("Simulator").field(settings).finish()
     }
-}
-
-/// Counts of a simulated machine so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Counts {
-    /// Visible operations.
-    pub events: u64,
-    /// Locks taken.
-    pub acquisitions: u64,
-    /// Cache lines that moved from one CPU to another.
-    pub transfers: u64,
-    /// Tasks that were put on a CPU after another.
-    pub switches: u64,
-    /// Tasks that lost their CPU though they could run.
-    pub preemptions: u64,
-    /// Tasks that were woken.
-    pub wakes: u64,
-    /// Tasks that moved to another CPU to run.
-    pub migrations: u64,
-    /// Fences asked for.
-    pub fences: u64,
-    /// Faults that struck.
-    pub faults: u64,
-    /// Steps of an exploration.
-    pub steps: u64,
 }
 
 impl Simulator {
@@ -109,7 +85,7 @@ impl Simulator {
 
     /// Machine for the code that runs on it.
     pub fn machine(&self) -> Sim {
-        let settings = &self.engine().settings;
+        let settings = &self.engine().world.settings;
         Sim(Arc::new(Shape {
             cpus: settings.topology.cpus,
             nodes: settings.topology.nodes,
@@ -122,27 +98,16 @@ impl Simulator {
 
     /// Hash of all events so far and their order.
     pub fn event_hash(&self) -> u64 {
-        self.engine().event_hash()
+        self.engine().world.events.hash.get()
     }
 
     /// Counts of the machine so far.
     pub fn counts(&self) -> Counts {
         let engine = self.engine();
-        let tally = engine.tally.get();
         Counts {
-            events: tally.events,
-            acquisitions: engine.locks.acquisitions(),
-            transfers: engine.lines.transfers(),
-            switches: tally.switches,
-            preemptions: tally.preemptions,
-            wakes: tally.wakes,
-            migrations: tally.migrations,
-            fences: tally.fences,
-            faults: engine.faults.struck(),
-            steps: engine
-                .explored
-                .as_ref()
-                .map_or(0, |explored| explored.steps()),
+            transfers: engine.world.lines.transfers(),
+            faults: engine.timed().map_or(0, |timed| timed.faults.struck()),
+            ..engine.world.events.counts.get()
         }
     }
 
@@ -169,13 +134,14 @@ impl Simulator {
         if has_ended {
             return result;
         }
-        Err(self.engine().take_failure())
+        let failure = self.engine().world.run.failure.take();
+        Err(failure.expect("a run that is given up has failed").0)
     }
 
     /// Choices of an exploration so far.
     pub fn take_decisions(&self) -> Vec<Decision> {
-        let explored = self.engine().explored.as_ref();
-        explored.map_or_else(Vec::new, |explored| explored.take_decisions())
+        let explored = self.engine().explored();
+        explored.map_or_else(Vec::new, Explored::take_decisions)
     }
 }
 
@@ -237,7 +203,7 @@ impl Machine for Sim {
     }
 
     fn touch_frames(&self, count: u64) {
-        with_engine(|engine| engine.spend(count * engine.settings.costs.frame_record_ns));
+        with_engine(|engine| engine.spend(count * engine.costs().frame_record_ns));
     }
 
     fn stacks(&self, capacities: &[u16]) -> Result<SimStacks, OutOfMemory> {
@@ -255,8 +221,8 @@ impl Machine for Sim {
 
     fn now_ns(&self) -> u64 {
         with_engine(|engine| {
-            engine.spend(engine.settings.costs.clock_ns);
-            engine.now_ns.get()
+            engine.spend(engine.costs().clock_ns);
+            engine.now_ns()
         })
         .unwrap_or(0)
     }
@@ -267,7 +233,7 @@ impl Machine for Sim {
 
     fn spins(&self) -> u32 {
         // In an exploration each round is a step, and the sleep is what there is to explore.
-        let is_explored = with_engine(|engine| engine.explored.is_some());
+        let is_explored = with_engine(|engine| engine.explored().is_some());
         if is_explored.unwrap_or(false) {
             1
         } else {
@@ -276,25 +242,25 @@ impl Machine for Sim {
     }
 
     fn sleep_until(&self, deadline_ns: u64) {
-        with_engine(|engine| match &engine.explored {
-            Some(explored) if engine.is_scheduled() => engine.explored_sleep(explored, deadline_ns),
-            _ if !engine.is_scheduled() => engine.now_ns.set(engine.now_ns.get().max(deadline_ns)),
-            _ => {
-                let slack_ns = engine.settings.costs.timer_slack_ns;
-                engine.spend(engine.settings.costs.syscall_ns);
-                sleep(
-                    engine,
-                    Timer {
-                        kind: TimerKind::Exact,
-                        deadline_ns: deadline_ns.saturating_add(slack_ns),
-                    },
-                );
+        with_engine(|engine| {
+            if !engine.is_scheduled() {
+                return engine.world.clock.advance_to(deadline_ns);
             }
+            // An exploration has no time in which to be late.
+            let slack_ns = engine.timed().map_or(0, |_| engine.costs().timer_slack_ns);
+            engine.spend(engine.costs().syscall_ns);
+            sleep(
+                engine,
+                Timer {
+                    kind: TimerKind::Exact,
+                    deadline_ns: deadline_ns.saturating_add(slack_ns),
+                },
+            );
         });
     }
 
     fn task(&self) -> u64 {
-        with_engine(|engine| number_of(engine.current.get())).unwrap_or(u64::MAX)
+        with_engine(|engine| number_of(engine.world.tasks.current.get())).unwrap_or(u64::MAX)
     }
 
     fn operation(&self) -> SimOperation {
@@ -302,7 +268,7 @@ impl Machine for Sim {
     }
 
     fn forks(&self) -> u64 {
-        with_engine(|engine| engine.forks.get()).unwrap_or(0)
+        with_engine(Engine::forks).unwrap_or(0)
     }
 }
 
@@ -312,7 +278,7 @@ pub struct SimPage(());
 
 impl Drop for SimPage {
     fn drop(&mut self) {
-        with_engine(|engine| engine.spend(engine.settings.costs.page_free_ns));
+        with_engine(|engine| engine.spend(engine.costs().page_free_ns));
     }
 }
 
@@ -335,25 +301,16 @@ impl Tasks for Sim {
     }
 
     fn touch_page(&self, _mark: u64) -> SimPage {
-        with_engine(|engine| {
-            engine.spend(engine.settings.costs.page_touch_ns);
-            if engine.explored.is_none() {
-                engine.sync();
-            }
-        });
+        with_engine(|engine| engine.pass(engine.costs().page_touch_ns));
         SimPage(())
     }
 
     fn compute(&self, duration_ns: u64) {
         with_engine(|engine| {
-            if matches!(engine.settings.mode, Mode::Explored(_)) {
-                return;
-            }
-            let mut left_ns = duration_ns;
+            let mut left_ns = engine.timed().map_or(0, |_| duration_ns);
             while left_ns > 0 {
                 let some_ns = left_ns.min(COMPUTE_NS);
-                engine.spend(some_ns);
-                engine.sync();
+                engine.pass(some_ns);
                 left_ns -= some_ns;
             }
         });
@@ -375,7 +332,7 @@ impl Watched for Sim {
     /// If the machine does not explore: in virtual time tasks run ahead, so whether one waits is known only later.
     fn last_step(&self) -> Watch {
         with_engine(|engine| {
-            let explored = engine.explored.as_ref();
+            let explored = engine.explored();
             explored.expect("explored").last_step()
         })
         .expect("a machine runs while its simulator does")

@@ -8,6 +8,7 @@ use std::marker::PhantomData;
 use crate::engine::{Engine, with_engine};
 use crate::explored::{Explored, Point};
 use crate::task::{NOBODY, State, TaskId};
+use crate::world::World;
 
 /// Guard of an operation that a fork must not cut in two.
 #[derive(Debug)]
@@ -37,69 +38,71 @@ pub(crate) fn operation() -> SimOperation {
 /// Counts the current task in; returns the task to count out again.
 #[inline]
 fn begin_operation(engine: &Engine) -> TaskId {
-    match &engine.explored {
-        Some(explored) if engine.is_scheduled() => explored_operation(engine, explored),
+    match engine.explored() {
+        Some(explored) if engine.is_scheduled() => explored_operation(&engine.world, explored),
         _ => NOBODY,
     }
 }
 
 /// Counts the task in, without a step of its own unless a fork is under way.
-fn explored_operation(engine: &Engine, explored: &Explored) -> TaskId {
-    let current = engine.current.get();
-    let depth = || engine.with_task(current, |task| task.operations.get());
-    while depth() == 0 && ![NOBODY, current].contains(&engine.forking.get()) {
+fn explored_operation(world: &World, explored: &Explored) -> TaskId {
+    let tasks = &world.tasks;
+    let current = tasks.current.get();
+    let depth = || tasks.with(current, |task| task.operations.get());
+    while depth() == 0 && ![NOBODY, current].contains(&explored.forking.get()) {
         // Nothing wakes this task: it is gone when the fork has happened.
-        engine.explored_block(explored);
+        explored.block(world);
     }
-    engine.with_task(current, |task| {
+    tasks.with(current, |task| {
         task.operations.set(task.operations.get() + 1)
     });
     current
 }
 
 fn end_operation(engine: &Engine, task: TaskId) {
-    let left = engine.with_task(task, |task| {
+    let left = engine.world.tasks.with(task, |task| {
         task.operations.set(task.operations.get() - 1);
         task.operations.get()
     });
-    let forking = engine.forking.get();
+    let forking = engine
+        .explored()
+        .map_or(NOBODY, |explored| explored.forking.get());
     if left > 0 || [NOBODY, task].contains(&forking) {
         return;
     }
-    engine.explored_wake(forking);
-    if let Some(explored) = &engine.explored {
-        // The task may be cut off here, before work that is no step.
-        engine.explored_point(explored, Point::Step);
-    }
+    engine.wake(forking);
+    // The task may be cut off here, before work that is no step.
+    engine.end_step();
 }
 
 /// Makes all tasks but the current one disappear, wherever they are outside of operations.
 pub(crate) fn fork(engine: &Engine) {
-    let explored = engine.explored.as_ref();
+    let explored = engine.explored();
     let explored = explored.expect("only a machine that explores forks");
     assert!(engine.is_scheduled(), "a task forks");
-    let current = engine.current.get();
-    while engine.forking.get() != NOBODY {
+    let world = &engine.world;
+    let current = world.tasks.current.get();
+    while explored.forking.get() != NOBODY {
         // This task is gone with all others when that fork has happened.
-        engine.explored_block(explored);
+        explored.block(world);
     }
-    engine.forking.set(current);
-    engine.explored_point(explored, Point::Step);
-    while others_are_inside(engine, current) {
-        engine.explored_block(explored);
+    explored.forking.set(current);
+    explored.point(world, Point::Step);
+    while others_are_inside(world, current) {
+        explored.block(world);
     }
-    for (number, task) in (0..).zip(engine.tasks.borrow().iter()) {
+    for (number, task) in (0..).zip(world.tasks.list.borrow().iter()) {
         if number != current && task.state.replace(State::Done) != State::Done {
-            engine.live.set(engine.live.get() - 1);
+            world.tasks.live.set(world.tasks.live.get() - 1);
         }
     }
-    engine.forks.set(engine.forks.get() + 1);
-    engine.forking.set(NOBODY);
+    explored.forks.set(explored.forks.get() + 1);
+    explored.forking.set(NOBODY);
 }
 
-fn others_are_inside(engine: &Engine, current: TaskId) -> bool {
+fn others_are_inside(world: &World, current: TaskId) -> bool {
     (0..)
-        .zip(engine.tasks.borrow().iter())
+        .zip(world.tasks.list.borrow().iter())
         .any(|(number, task)| {
             let lives = task.state.get() != State::Done;
             number != current && lives && task.operations.get() > 0

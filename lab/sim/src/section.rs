@@ -8,7 +8,8 @@ use bursar_machine::Shard;
 
 use crate::engine::Engine;
 use crate::lines::{Access, LineId};
-use crate::task::Step;
+use crate::task::{Step, Task};
+use crate::timed::Timed;
 
 /// Runs `look` as a section of `shard`, whose words begin on `line`. The caller may commit the result at once,
 /// before the next step. `None` if the section must begin anew, maybe on another CPU.
@@ -19,10 +20,10 @@ pub(crate) fn section<R>(
     look: impl FnOnce() -> R,
 ) -> Option<R> {
     engine.visible(Step::Section, line);
-    if engine.is_scheduled() && engine.cpu.get() != shard.0 {
+    if engine.is_scheduled() && engine.world.tasks.cpu.get() != shard.0 {
         return None;
     }
-    engine.access(line, Access::Write, engine.settings.costs.section_ns);
+    engine.access(line, Access::Write, engine.costs().section_ns);
     if !section_can_break(engine) {
         return Some(look());
     }
@@ -39,24 +40,26 @@ pub(crate) fn inside_section(engine: &Engine, line: LineId) {
 }
 
 fn breaks(engine: &Engine) -> u32 {
-    engine.with_task(engine.current.get(), |task| task.breaks.get())
+    engine.world.tasks.with_current(|task| task.breaks.get())
 }
 
 /// Returns whether the look and the commit of a section are two moments.
 fn section_can_break(engine: &Engine) -> bool {
-    engine.is_scheduled() && (engine.explored.is_some() || engine.faults.has_section_preemption)
+    // An exploration can break any.
+    let can_break = |timed: &Timed| timed.faults.has_section_preemption;
+    engine.is_scheduled() && engine.timed().is_none_or(can_break)
 }
 
 /// Lets other tasks run between look and commit; returns `false` if the section must begin anew.
 fn section_survives(engine: &Engine, begun: u32, shard: Shard, line: LineId) -> bool {
-    let current = engine.current.get();
-    if engine.explored.is_none() {
-        let away_ns = engine.faults.section_preemption_ns();
+    let tasks = &engine.world.tasks;
+    if let Some(timed) = engine.timed() {
+        let away_ns = timed.faults.section_preemption_ns();
         if away_ns > 0 {
             engine.spend(away_ns);
-            engine.with_task(current, |task| task.breaks.set(task.breaks.get() + 1));
+            tasks.with_current(Task::break_section);
         }
     }
     engine.visible(Step::Section, line);
-    breaks(engine) == begun && engine.cpu.get() == shard.0
+    breaks(engine) == begun && tasks.cpu.get() == shard.0
 }

@@ -39,7 +39,7 @@ impl Drop for Words {
             }
             for shard in self.shards.iter().filter_map(OnceLock::get) {
                 let firsts = shard.iter().step_by(LINE_WORDS);
-                firsts.for_each(|word| engine.lines.release(word.line()));
+                firsts.for_each(|word| engine.world.lines.release(word.line()));
             }
         });
     }
@@ -65,7 +65,7 @@ impl SimSlot {
             let mut line = 0;
             let word = |at: usize| {
                 if at.is_multiple_of(LINE_WORDS) {
-                    line = with_engine(|engine| engine.lines.allocate()).unwrap_or(0);
+                    line = with_engine(|engine| engine.world.lines.allocate()).unwrap_or(0);
                 }
                 SimWord::on_line(0, line)
             };

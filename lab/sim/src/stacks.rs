@@ -42,7 +42,7 @@ struct Entries {
 
 impl List {
     fn new() -> Self {
-        let line = with_engine(|engine| engine.lines.allocate()).unwrap_or(0);
+        let line = with_engine(|engine| engine.world.lines.allocate()).unwrap_or(0);
         Self {
             head: SimWord::on_line(0, line),
             bounds: SimWord::on_line(0, line),
@@ -65,7 +65,7 @@ impl List {
     fn lines_of(&self, first: usize, count: usize) -> Vec<LineId> {
         let lines = &mut self.entries().lines;
         let end = (first + count).div_ceil(LINE_ENTRIES);
-        let allocate = || with_engine(|engine| engine.lines.allocate()).unwrap_or(0);
+        let allocate = || with_engine(|engine| engine.world.lines.allocate()).unwrap_or(0);
         lines.extend((lines.len()..end).map(|_| allocate()));
         lines[first / LINE_ENTRIES..end].to_vec()
     }
@@ -88,9 +88,11 @@ impl Drop for Lists {
                 return;
             }
             for list in self.lists.iter().filter_map(OnceLock::get) {
-                engine.lines.release(list.line());
+                engine.world.lines.release(list.line());
                 let lines = &list.entries().lines;
-                lines.iter().for_each(|&line| engine.lines.release(line));
+                lines
+                    .iter()
+                    .for_each(|&line| engine.world.lines.release(line));
             }
         });
     }

@@ -1,10 +1,12 @@
 //! Tasks of a run: their numbers, their states, and the kinds of their events.
 
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 
 use bursar_machine::LockWaits;
 
 use crate::coroutine::Routine;
+use crate::tournament::NEVER;
 
 /// Number of a task of the current run.
 pub(crate) type TaskId = u32;
@@ -63,6 +65,106 @@ pub(crate) struct Task {
     pub(crate) operations: Cell<u32>,
     /// Whether it may only run on its CPU.
     pub(crate) is_bound: bool,
+}
+
+impl Task {
+    pub(crate) fn new(routine: Routine, cpu: u32, is_bound: bool) -> Self {
+        Self {
+            routine: RefCell::new(Some(routine)),
+            state: Cell::new(State::Blocked),
+            cpu: Cell::new(cpu),
+            is_granted: Cell::new(false),
+            spin_began_ns: Cell::new(0),
+            spin_until_ns: Cell::new(NEVER),
+            spins: Cell::new(0),
+            breaks: Cell::new(0),
+            sleeps: Cell::new(0),
+            ready_ns: Cell::new(0),
+            queued_ns: Cell::new(0),
+            lock_waits: Cell::default(),
+            mutexes: RefCell::default(),
+            operations: Cell::new(0),
+            is_bound,
+        }
+    }
+
+    /// Makes a section that is under way begin anew.
+    pub(crate) fn break_section(&self) {
+        self.breaks.set(self.breaks.get() + 1);
+    }
+}
+
+/// Tasks of the current run.
+pub(crate) struct Tasks {
+    pub(crate) list: RefCell<Vec<Task>>,
+    /// Number of tasks that have not ended.
+    pub(crate) live: Cell<usize>,
+    /// Task that goes on.
+    pub(crate) current: Cell<TaskId>,
+    /// CPU of the current task.
+    pub(crate) cpu: Cell<u32>,
+}
+
+impl Tasks {
+    pub(crate) fn new() -> Self {
+        Self {
+            list: RefCell::default(),
+            live: Cell::new(0),
+            current: Cell::new(NOBODY),
+            cpu: Cell::new(0),
+        }
+    }
+
+    /// Returns whether a task is running.
+    #[inline]
+    pub(crate) fn is_scheduled(&self) -> bool {
+        self.current.get() != NOBODY
+    }
+
+    pub(crate) fn with<R>(&self, task: TaskId, look: impl FnOnce(&Task) -> R) -> R {
+        look(&self.list.borrow()[task as usize])
+    }
+
+    pub(crate) fn with_current<R>(&self, look: impl FnOnce(&Task) -> R) -> R {
+        self.with(self.current.get(), look)
+    }
+
+    pub(crate) fn state_of(&self, task: TaskId) -> State {
+        self.with(task, |task| task.state.get())
+    }
+
+    pub(crate) fn set_state(&self, task: TaskId, state: State) {
+        self.with(task, |task| task.state.set(state));
+    }
+
+    /// Lets the current task run until it suspends itself; returns `true` if it ended.
+    pub(crate) fn resume_current(&self) -> bool {
+        // Borrowed while it runs: tasks are added before the first runs, and removed after the last has.
+        let has_ended = self.with_current(|task| {
+            let mut routine = task.routine.borrow_mut();
+            let running = routine.as_mut().expect("a live task has a routine");
+            let has_ended = running.resume();
+            if has_ended {
+                *routine = None;
+                task.state.set(State::Done);
+            }
+            has_ended
+        });
+        if has_ended {
+            self.live.set(self.live.get() - 1);
+        }
+        has_ended
+    }
+
+    /// All tasks that wait, for a report.
+    pub(crate) fn waiting(&self) -> VecDeque<TaskId> {
+        let tasks = self.list.borrow();
+        (0..)
+            .zip(tasks.iter())
+            .filter(|(_, task)| task.state.get() != State::Done)
+            .map(|(number, _)| number)
+            .collect()
+    }
 }
 
 /// Kind of an event, in the event hash.

@@ -2,22 +2,27 @@
 
 use std::cell::{Cell, RefCell};
 use std::cmp::{Ordering, Reverse};
-use std::collections::VecDeque;
-use std::ops::Range;
+use std::collections::{BinaryHeap, VecDeque};
 
-use crate::coroutine::suspend;
-use crate::engine::Engine;
+use bursar_rig::random::Random;
+use bursar_rig::timer::TimerKind;
+
+use crate::coroutine::{give_up, suspend};
+use crate::cpu_set::CpuSet;
 use crate::failure::Failure;
-use crate::task::{LockId, NOBODY, State, TaskId};
+use crate::fault::Injector;
+use crate::lines::{Access, LineId};
+use crate::ranks::{END_NS, Ranks, key_of_timer, time_ns};
+use crate::settings::Settings;
+use crate::task::{LockId, NOBODY, State, Step, TaskId};
 use crate::topology::PreemptionKind;
-use crate::tournament::NEVER;
+use crate::tournament::{NEVER, Tournament};
+use crate::world::World;
 
 /// A CPU.
 pub(crate) struct Cpu {
-    /// Breaks ties between CPUs, together with the time.
-    rank: u16,
     /// Time of the CPU, while its task is not running on the host.
-    pub(crate) clock_ns: Cell<u64>,
+    clock_ns: Cell<u64>,
     pub(crate) current: Cell<TaskId>,
     queue: RefCell<VecDeque<TaskId>>,
     slice_end_ns: Cell<u64>,
@@ -26,9 +31,8 @@ pub(crate) struct Cpu {
 }
 
 impl Cpu {
-    pub(crate) fn new(rank: u16) -> Self {
+    fn new() -> Self {
         Self {
-            rank,
             clock_ns: Cell::new(0),
             current: Cell::new(NOBODY),
             queue: RefCell::default(),
@@ -40,406 +44,462 @@ impl Cpu {
 
 /// Wake-up of a task by a timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Alarm {
-    pub(crate) task: TaskId,
+struct Alarm {
+    task: TaskId,
     /// Number of the sleep that the alarm ends; it does not end another one.
-    pub(crate) number: u64,
+    number: u64,
     /// Waits until the CPU has something to do.
-    pub(crate) is_deferrable: bool,
+    is_deferrable: bool,
 }
 
 /// Timer that runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Timer {
+struct Armed {
     expires_ns: u64,
     /// Order of timers that expire at once, by the seed.
     tie: u64,
     alarm: Alarm,
 }
 
-impl Ord for Timer {
+impl Ord for Armed {
     fn cmp(&self, other: &Self) -> Ordering {
         // The heap gives the greatest first.
         Reverse((self.expires_ns, self.tie)).cmp(&Reverse((other.expires_ns, other.tie)))
     }
 }
 
-impl PartialOrd for Timer {
+impl PartialOrd for Armed {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-const TIE_BITS: u32 = 16;
-/// Bit that is set in the keys of CPUs, whose rank is below.
-const RANKED: u64 = 1 << (TIE_BITS - 1);
-/// End of virtual time, after 78 hours.
-const END_NS: u64 = 1 << (u64::BITS - TIE_BITS);
-
-/// Key of a moment, before all CPUs at the same time.
-fn key_of_timer(expires_ns: u64) -> u64 {
-    expires_ns << TIE_BITS
+/// Timers of a machine, the first to expire on top.
+#[derive(Default)]
+struct TimerHeap {
+    armed: RefCell<BinaryHeap<Armed>>,
+    /// Number of timers so far.
+    number: Cell<u64>,
 }
 
-impl Engine {
-    /// Key that orders CPUs by their clocks, and among equal clocks by a permutation that changes each nanosecond.
-    #[inline]
-    fn key(&self, cpu: u32, now_ns: u64) -> u64 {
-        assert!(now_ns < END_NS, "virtual time ends after 78 hours");
-        let rank = u64::from(self.cpus[cpu as usize].rank) ^ self.shuffle(now_ns);
-        // Never 0, which is the rank of timers.
-        now_ns << TIE_BITS | RANKED | rank
-    }
+/// Fences of a machine: one runs, and other tasks wait for the next.
+#[derive(Debug, Default)]
+pub(crate) struct Fences {
+    pub(crate) is_running: bool,
+    /// Tasks that wait for the same next fence, which the first of them passes for all.
+    pub(crate) waiting: Vec<TaskId>,
+    /// Leader of those tasks, once its turn has come.
+    pub(crate) led_by: Option<TaskId>,
+}
 
-    /// Permutation of ranks at a moment.
-    #[inline]
-    fn shuffle(&self, now_ns: u64) -> u64 {
-        let mixed = (now_ns ^ self.settings.seed).wrapping_mul(0xd134_2543_de82_ef95);
-        mixed >> 48 & self.rank_mask
-    }
+/// Schedule in virtual time; see the module.
+pub(crate) struct Timed {
+    pub(crate) cpus: Vec<Cpu>,
+    ranks: Ranks,
+    /// Keys of CPUs and, as the last leaf, of the first timer.
+    tree: Tournament,
+    /// Earliest key of all leaves but the current task's CPU.
+    next_other: Cell<u64>,
+    /// Time of the last event that left its stack; no event is before it.
+    event_ns: Cell<u64>,
+    /// CPUs without a task.
+    idle: CpuSet,
+    /// Number of tasks in the queues of all CPUs.
+    queued: Cell<usize>,
+    timers: TimerHeap,
+    pub(crate) fences: RefCell<Fences>,
+    pub(crate) random: RefCell<Random>,
+    pub(crate) faults: Injector,
+}
 
-    /// Leaf that a key belongs to. Going down the tree instead is a chain of loads, each of which waits for the one
-    /// before.
-    #[inline]
-    fn leaf_of(&self, key: u64) -> usize {
-        if key & RANKED == 0 {
-            return self.leaf_of_timers();
+impl Timed {
+    pub(crate) fn new(settings: &Settings) -> Self {
+        let cpus = settings.topology.cpus;
+        let mut random = Random::new(settings.seed);
+        Self {
+            cpus: (0..cpus).map(|_| Cpu::new()).collect(),
+            ranks: Ranks::new(cpus, settings.seed, &mut random),
+            tree: Tournament::new(cpus + 1),
+            next_other: Cell::new(NEVER),
+            event_ns: Cell::new(0),
+            idle: CpuSet::new(cpus),
+            queued: Cell::new(0),
+            timers: TimerHeap::default(),
+            fences: RefCell::default(),
+            random: RefCell::new(random),
+            faults: Injector::new(&settings.faults, settings.seed),
         }
-        let rank = (key & (RANKED - 1)) ^ self.shuffle(key >> TIE_BITS);
-        usize::from(self.cpu_of_rank[rank as usize])
     }
 
-    fn leaf_of_timers(&self) -> usize {
-        self.cpus.len()
+    /// Prepares a visible operation: lets all tasks go first that are earlier.
+    pub(crate) fn visible(&self, world: &World, step: Step, subject: u32) {
+        self.sync(world);
+        world.note(step, subject);
+    }
+
+    /// Accesses a line; the current task spends the time.
+    #[inline]
+    pub(crate) fn access(&self, world: &World, line: LineId, access: Access, extra_ns: u64) {
+        let (cpu, now_ns) = (world.tasks.cpu.get(), world.clock.now_ns());
+        let served_ns = world.lines.access(line, cpu, access, now_ns);
+        world.clock.set(served_ns + extra_ns);
+    }
+
+    /// Begins to fetch a line; the current task goes on.
+    pub(crate) fn prefetch(&self, world: &World, line: LineId, access: Access) {
+        let (cpu, now_ns) = (world.tasks.cpu.get(), world.clock.now_ns());
+        let sent_ns = world.lines.prefetch(line, cpu, access, now_ns);
+        world.clock.set(sent_ns);
     }
 
     /// Puts all tasks on their CPUs, or near. Bound tasks come first, because the others can go elsewhere.
-    fn place_tasks(&self) {
-        for cpu in 0..self.cpus.len() {
-            self.idle.borrow_mut()[cpu / 64] |= 1 << (cpu % 64);
-        }
-        let now_ns = self.now_ns.get();
-        let tasks = self.tasks.borrow().len() as TaskId;
+    fn place_tasks(&self, world: &World) {
+        (0..self.cpus.len()).for_each(|cpu| self.idle.add(cpu));
+        let now_ns = world.clock.now_ns();
+        let tasks = world.tasks.list.borrow().len() as TaskId;
         for places_bound in [true, false] {
             for task in 0..tasks {
-                let (cpu, is_bound) = self.with_task(task, |task| (task.cpu.get(), task.is_bound));
+                let (cpu, is_bound) = place_of(world, task);
                 if is_bound != places_bound {
                     continue;
                 }
-                match self.idle_near(cpu, is_bound) {
-                    Some(cpu) => self.run_on_idle(cpu, task, now_ns),
-                    None => self.enqueue(cpu, task, now_ns),
+                match self.idle_near(world, cpu, is_bound) {
+                    Some(cpu) => self.run_on_idle(world, cpu, task, now_ns),
+                    None => self.enqueue(world, cpu, task, now_ns),
                 }
             }
         }
     }
 
     /// Runs events until no task is left.
-    pub(crate) fn timed_loop(&self) {
-        self.place_tasks();
-        while self.has_live_tasks() && !self.has_failed() {
+    pub(crate) fn run(&self, world: &World) {
+        self.place_tasks(world);
+        while world.goes_on() {
             let key = self.tree.earliest();
             if key == NEVER {
-                let waiting = self.waiting();
-                self.fail(Failure::Deadlock { waiting }, None);
+                let waiting = world.tasks.waiting();
+                world.run.fail(Failure::Deadlock { waiting }, None);
                 break;
             }
-            let leaf = self.leaf_of(key);
+            let leaf = self.ranks.cpu_of(key);
             debug_assert_eq!(self.tree.winner(), Some(leaf));
-            let next_ns = key >> TIE_BITS;
+            let next_ns = time_ns(key);
             debug_assert!(next_ns >= self.event_ns.get(), "an event in the past");
             self.event_ns.set(next_ns);
-            if leaf == self.leaf_of_timers() {
-                self.fire_timer();
+            if leaf == self.cpus.len() {
+                self.fire_timer(world);
             } else {
-                self.run_cpu(leaf as u32);
+                self.run_cpu(world, leaf as u32);
             }
-            self.current.set(NOBODY);
+            world.tasks.current.set(NOBODY);
         }
-        if !self.has_failed() {
+        if !world.run.has_failed() {
             let clocks = self.cpus.iter().map(|cpu| cpu.clock_ns.get());
-            self.now_ns.set(clocks.fold(self.now_ns.get(), u64::max));
+            world.clock.set(clocks.fold(world.clock.now_ns(), u64::max));
         }
         self.fences.take();
-        self.timers.borrow_mut().clear();
-        self.tree.set(self.leaf_of_timers(), NEVER);
+        self.timers.armed.borrow_mut().clear();
+        self.tree.set(self.cpus.len(), NEVER);
         for (leaf, cpu) in self.cpus.iter().enumerate() {
             cpu.current.set(NOBODY);
             cpu.queue.borrow_mut().clear();
             cpu.deferred.borrow_mut().clear();
-            cpu.clock_ns.set(self.now_ns.get());
+            cpu.clock_ns.set(world.clock.now_ns());
             self.tree.set(leaf, NEVER);
         }
-        self.idle.borrow_mut().fill(0);
+        self.idle.clear();
         self.queued.set(0);
     }
 
-    fn run_cpu(&self, cpu: u32) {
+    fn run_cpu(&self, world: &World, cpu: u32) {
         let here = &self.cpus[cpu as usize];
         let task = here.current.get();
-        let now_ns = self.tree.get(cpu as usize) >> TIE_BITS;
-        self.cpu.set(cpu);
-        self.current.set(task);
-        self.now_ns.set(now_ns);
-        if self.with_task(task, |task| {
+        let now_ns = time_ns(self.tree.get(cpu as usize));
+        world.tasks.cpu.set(cpu);
+        world.tasks.current.set(task);
+        world.clock.set(now_ns);
+        if world.tasks.with(task, |task| {
             task.state.get() == State::Spinning && task.spin_until_ns.get() == NEVER
         }) {
             // Its slice is over, and it would only wait there. (A task that may sleep goes to sleep.)
             here.clock_ns.set(now_ns.max(here.clock_ns.get()));
-            self.with_task(task, |task| task.state.set(State::SpinQueued));
-            self.count(|tally| tally.preemptions += 1);
-            self.switch_out(cpu, task);
+            world.tasks.set_state(task, State::SpinQueued);
+            world.events.count(|counts| counts.preemptions += 1);
+            self.switch_out(world, cpu, task);
             return;
         }
-        self.with_task(task, |task| task.state.set(State::Running));
+        world.tasks.set_state(task, State::Running);
         self.next_other.set(self.tree.earliest_but(cpu as usize));
-        self.update_horizon();
-        if self.resume_current() {
-            here.clock_ns.set(self.now_ns.get());
-            self.run_check();
-            self.switch_to_next(cpu);
+        self.update_horizon(world);
+        if world.tasks.resume_current() {
+            here.clock_ns.set(world.clock.now_ns());
+            world.run_check();
+            self.switch_to_next(world, cpu);
         }
+    }
+
+    /// CPU of the current task.
+    fn here(&self, world: &World) -> &Cpu {
+        &self.cpus[world.tasks.cpu.get() as usize]
+    }
+
+    /// Keeps the time of the current task's CPU while the task does not run on the host.
+    fn stop_clock(&self, world: &World) {
+        self.here(world).clock_ns.set(world.clock.now_ns());
     }
 
     /// Computes how far the current task may go on: until another is earlier, or its CPU wants it to stop.
-    pub(crate) fn update_horizon(&self) {
-        if self.explored.is_some() || !self.settings.run_ahead || self.is_checked.get() {
-            return self.horizon_ns.set(0);
+    pub(crate) fn update_horizon(&self, world: &World) {
+        if !world.settings.run_ahead || world.run.is_checked.get() {
+            return world.clock.horizon_ns.set(0);
         }
-        let others_ns = self.next_other.get() >> TIE_BITS;
-        self.horizon_ns
-            .set(others_ns.min(self.interrupt_ns(self.cpu.get())));
+        let interrupt_ns = self.interrupt_ns(world, world.tasks.cpu.get());
+        let others_ns = time_ns(self.next_other.get());
+        world.clock.horizon_ns.set(others_ns.min(interrupt_ns));
     }
 
     /// Time at which a CPU's task is interrupted.
-    fn interrupt_ns(&self, cpu: u32) -> u64 {
+    fn interrupt_ns(&self, world: &World, cpu: u32) -> u64 {
         let stall_ns = self.faults.next_stall_ns(cpu);
-        stall_ns.min(self.preemption_ns(cpu))
+        stall_ns.min(self.preemption_ns(world, cpu))
     }
 
     /// Time at which a CPU's task must make room for another.
-    fn preemption_ns(&self, cpu: u32) -> u64 {
+    fn preemption_ns(&self, world: &World, cpu: u32) -> u64 {
         let here = &self.cpus[cpu as usize];
         if here.queue.borrow().is_empty() {
             return NEVER;
         }
+        let Settings {
+            topology, costs, ..
+        } = &world.settings;
         let end_ns = here.slice_end_ns.get();
-        let task = here.current.get();
-        self.with_task(task, |task| {
-            if self.settings.topology.preemption == PreemptionKind::Kernel && task.spins.get() > 0 {
+        world.tasks.with(here.current.get(), |task| {
+            if topology.preemption == PreemptionKind::Kernel && task.spins.get() > 0 {
                 NEVER
             } else if task.state.get() == State::Spinning {
                 // A spinning thread yields after a while.
-                end_ns.min(task.spin_began_ns.get() + self.settings.costs.spin_yield_ns)
+                end_ns.min(task.spin_began_ns.get() + costs.spin_yield_ns)
             } else {
                 end_ns
             }
         })
     }
 
-    /// Returns when the current task is the earliest of all, and after a preemption that was due.
-    pub(crate) fn timed_sync(&self) {
-        let mut must_park = !self.settings.run_ahead;
-        loop {
-            let cpu = self.cpu.get();
-            let key = self.key(cpu, self.now_ns.get());
-            if must_park || key > self.next_other.get() {
-                must_park = false;
-                self.park(cpu, key);
-                continue;
-            }
-            if let Some(stall_ns) = self.faults.take_stall(cpu, self.now_ns.get()) {
-                self.now_ns.set(self.now_ns.get() + stall_ns);
-                continue;
-            }
-            if self.interrupt_ns(cpu) <= self.now_ns.get() {
-                self.preempt();
-                continue;
-            }
-            return self.update_horizon();
+    /// Lets all tasks go first that are earlier.
+    #[inline]
+    pub(crate) fn sync(&self, world: &World) {
+        if world.clock.is_at_horizon() {
+            self.sync_slowly(world);
         }
     }
 
-    fn park(&self, cpu: u32, key: u64) {
-        self.cpus[cpu as usize].clock_ns.set(self.now_ns.get());
-        self.tree.set(cpu as usize, key);
-        suspend();
+    #[cold]
+    pub(crate) fn sync_slowly(&self, world: &World) {
+        self.wait_for_turn(world);
+        if world.run.is_checked.get() {
+            world.run_check();
+            if world.run.has_failed() {
+                give_up();
+            }
+        }
     }
 
-    fn preempt(&self) {
-        let (cpu, current) = (self.cpu.get(), self.current.get());
-        self.count(|tally| tally.preemptions += 1);
-        self.with_task(current, |task| {
+    /// Returns when the current task is the earliest of all, and after a preemption that was due.
+    fn wait_for_turn(&self, world: &World) {
+        let mut must_park = !world.settings.run_ahead;
+        loop {
+            let cpu = world.tasks.cpu.get();
+            let key = self.ranks.key(cpu, world.clock.now_ns());
+            if must_park || key > self.next_other.get() {
+                must_park = false;
+                self.stop_clock(world);
+                self.tree.set(cpu as usize, key);
+                suspend();
+                continue;
+            }
+            if let Some(stall_ns) = self.faults.take_stall(cpu, world.clock.now_ns()) {
+                world.clock.advance(stall_ns);
+                continue;
+            }
+            if self.interrupt_ns(world, cpu) <= world.clock.now_ns() {
+                self.preempt(world);
+                continue;
+            }
+            return self.update_horizon(world);
+        }
+    }
+
+    fn preempt(&self, world: &World) {
+        let (cpu, current) = (world.tasks.cpu.get(), world.tasks.current.get());
+        world.events.count(|counts| counts.preemptions += 1);
+        world.tasks.with_current(|task| {
             task.state.set(State::Queued);
-            task.breaks.set(task.breaks.get() + 1);
+            task.break_section();
         });
-        self.stop_spinners_of(current);
-        self.cpus[cpu as usize].clock_ns.set(self.now_ns.get());
-        self.switch_out(cpu, current);
+        self.stop_spinners_of(world, current);
+        self.stop_clock(world);
+        self.switch_out(world, cpu, current);
         suspend();
     }
 
     /// Gives the current task's CPU to the next in the queue, if there is one.
-    pub(crate) fn yield_now(&self) {
-        self.sync();
-        if !self.cpus[self.cpu.get() as usize].queue.borrow().is_empty() {
-            self.preempt();
+    pub(crate) fn yield_now(&self, world: &World) {
+        self.sync(world);
+        if !self.here(world).queue.borrow().is_empty() {
+            self.preempt(world);
         }
     }
 
     /// Moves the CPU's task to an idle CPU, or else to the end of the queue.
-    fn switch_out(&self, cpu: u32, task: TaskId) {
+    fn switch_out(&self, world: &World, cpu: u32, task: TaskId) {
         let here = &self.cpus[cpu as usize];
         let now_ns = here.clock_ns.get();
-        let is_bound = self.with_task(task, |task| {
+        let idle_exit_ns = world.settings.costs.idle_exit_ns;
+        let is_bound = world.tasks.with(task, |task| {
             task.ready_ns.set(now_ns);
             task.is_bound
         });
-        match self.idle_near(cpu, is_bound) {
-            Some(idle) => self.run_on_idle(idle, task, now_ns + self.settings.costs.idle_exit_ns),
+        match self.idle_near(world, cpu, is_bound) {
+            Some(idle) => self.run_on_idle(world, idle, task, now_ns + idle_exit_ns),
             None => {
                 here.queue.borrow_mut().push_back(task);
                 self.queued.set(self.queued.get() + 1);
             }
         }
-        self.switch_to_next(cpu);
+        self.switch_to_next(world, cpu);
     }
 
     /// Sends the spinners of the sleeping locks that `task` holds to sleep, because `task` does not run any more.
-    fn stop_spinners_of(&self, task: TaskId) {
+    fn stop_spinners_of(&self, world: &World, task: TaskId) {
         // Almost always none.
-        let locks = self.with_task(task, |task| task.mutexes.borrow().clone());
-        locks.into_iter().for_each(|lock| self.stop_spinners(lock));
+        for lock in world.tasks.with(task, |task| task.mutexes.borrow().clone()) {
+            self.stop_spinners(world, lock);
+        }
     }
 
-    pub(crate) fn stop_spinners(&self, lock: LockId) {
-        let spinners = self.locks.with(lock, |state| state.spinners.clone());
-        spinners
-            .into_iter()
-            .for_each(|task| self.stop_spinning(task));
+    /// Sends the spinners of a sleeping lock to sleep.
+    pub(crate) fn stop_spinners(&self, world: &World, lock: LockId) {
+        for task in world.locks.with(lock, |state| state.spinners.clone()) {
+            if self.is_spinning(world, task) {
+                let cpu = world.tasks.with(task, |task| {
+                    task.spin_until_ns.set(world.clock.now_ns());
+                    task.cpu.get()
+                });
+                self.refresh_leaf(world, cpu);
+            }
+        }
     }
 
-    /// Blocks the current task until [`Engine::wake`].
-    pub(crate) fn block(&self) {
-        let (cpu, current) = (self.cpu.get(), self.current.get());
-        self.with_task(current, |task| task.state.set(State::Blocked));
-        self.stop_spinners_of(current);
-        self.cpus[cpu as usize].clock_ns.set(self.now_ns.get());
-        self.switch_to_next(cpu);
+    /// Blocks the current task until [`Timed::wake`].
+    pub(crate) fn block(&self, world: &World) {
+        let (cpu, current) = (world.tasks.cpu.get(), world.tasks.current.get());
+        world.tasks.set_state(current, State::Blocked);
+        self.stop_spinners_of(world, current);
+        self.stop_clock(world);
+        self.switch_to_next(world, cpu);
         suspend();
-        self.with_task(current, |task| task.sleeps.set(task.sleeps.get() + 1));
+        world
+            .tasks
+            .with_current(|task| task.sleeps.set(task.sleeps.get() + 1));
     }
 
     /// Lets the current task spin until it is granted something, or until `until_ns`; returns whether it was granted.
-    pub(crate) fn spin(&self, until_ns: u64) -> bool {
-        let (cpu, current) = (self.cpu.get(), self.current.get());
-        self.with_task(current, |task| {
+    pub(crate) fn spin(&self, world: &World, until_ns: u64) -> bool {
+        world.tasks.with_current(|task| {
             task.state.set(State::Spinning);
             task.is_granted.set(false);
-            task.spin_began_ns.set(self.now_ns.get());
+            task.spin_began_ns.set(world.clock.now_ns());
             task.spin_until_ns.set(until_ns);
         });
-        self.cpus[cpu as usize].clock_ns.set(self.now_ns.get());
-        self.refresh_leaf(cpu);
+        self.stop_clock(world);
+        self.refresh_leaf(world, world.tasks.cpu.get());
         suspend();
         // A stall of its CPU until now does no harm.
-        let passed_ns = self.faults.pass_stalls(self.cpu.get(), self.now_ns.get());
-        self.now_ns.set(passed_ns);
-        self.with_task(current, |task| {
+        let (cpu, now_ns) = (world.tasks.cpu.get(), world.clock.now_ns());
+        world.clock.set(self.faults.pass_stalls(cpu, now_ns));
+        world.tasks.with_current(|task| {
             task.spin_until_ns.set(NEVER);
             task.is_granted.replace(false)
         })
     }
 
     /// Grants a spinning task what it spins for, at `at_ns`.
-    pub(crate) fn grant(&self, task: TaskId, at_ns: u64) {
-        let (state, cpu) = self.with_task(task, |task| {
+    pub(crate) fn grant(&self, world: &World, task: TaskId, at_ns: u64) {
+        let (state, cpu) = world.tasks.with(task, |task| {
             task.is_granted.set(true);
             task.ready_ns.set(task.ready_ns.get().max(at_ns));
             (task.state.get(), task.cpu.get())
         });
         if state == State::Spinning {
-            self.with_task(task, |task| task.state.set(State::Running));
+            world.tasks.set_state(task, State::Running);
             let clock = &self.cpus[cpu as usize].clock_ns;
             clock.set(clock.get().max(at_ns));
-            self.refresh_leaf(cpu);
-        }
-    }
-
-    /// Tells a spinning task to stop spinning.
-    pub(crate) fn stop_spinning(&self, task: TaskId) {
-        if self.is_spinning(task) {
-            let cpu = self.with_task(task, |task| {
-                task.spin_until_ns.set(self.now_ns.get());
-                task.cpu.get()
-            });
-            self.refresh_leaf(cpu);
+            self.refresh_leaf(world, cpu);
         }
     }
 
     /// Brings the CPU's leaf up to date, while its task does not run on the host.
-    fn refresh_leaf(&self, cpu: u32) {
+    fn refresh_leaf(&self, world: &World, cpu: u32) {
         let here = &self.cpus[cpu as usize];
-        let task = here.current.get();
-        let key = if task == NOBODY {
-            NEVER
-        } else {
-            let (state, until_ns) =
-                self.with_task(task, |task| (task.state.get(), task.spin_until_ns.get()));
-            let at_ns = if state == State::Spinning {
-                // It may have been due before, had there been a reason.
-                until_ns.min(self.preemption_ns(cpu)).max(self.now_ns.get())
-            } else {
-                0
-            };
-            if at_ns == NEVER {
-                NEVER
-            } else {
-                self.key(cpu, at_ns.max(here.clock_ns.get()))
-            }
+        let due_ns = match here.current.get() {
+            NOBODY => NEVER,
+            task => world.tasks.with(task, |task| match task.state.get() {
+                State::Spinning => {
+                    let due_ns = task.spin_until_ns.get().min(self.preemption_ns(world, cpu));
+                    // It may have been due before, had there been a reason.
+                    due_ns.max(world.clock.now_ns())
+                }
+                _ => 0,
+            }),
         };
-        self.set_leaf(cpu as usize, key);
+        let key = match due_ns {
+            NEVER => NEVER,
+            due_ns => self.ranks.key(cpu, due_ns.max(here.clock_ns.get())),
+        };
+        self.set_leaf(world, cpu as usize, key);
     }
 
-    fn set_leaf(&self, leaf: usize, key: u64) {
+    fn set_leaf(&self, world: &World, leaf: usize, key: u64) {
         self.tree.set(leaf, key);
-        if self.is_scheduled() && leaf != self.cpu.get() as usize && key < self.next_other.get() {
+        let is_other = leaf != world.tasks.cpu.get() as usize;
+        if world.tasks.is_scheduled() && is_other && key < self.next_other.get() {
             self.next_other.set(key);
-            self.update_horizon();
+            self.update_horizon(world);
         }
     }
 
     /// Lets the next task in a CPU's queue, or in another's, run after the CPU's task has left.
-    fn switch_to_next(&self, cpu: u32) {
+    fn switch_to_next(&self, world: &World, cpu: u32) {
         let here = &self.cpus[cpu as usize];
         here.current.set(NOBODY);
         let next = here.queue.borrow_mut().pop_front();
-        let next = next.or_else(|| self.steal());
+        let next = next.or_else(|| self.steal(world));
         let Some(task) = next else {
-            self.idle.borrow_mut()[cpu as usize / 64] |= 1 << (cpu % 64);
+            self.idle.add(cpu as usize);
             return self.tree.set(cpu as usize, NEVER);
         };
         self.queued.set(self.queued.get() - 1);
-        let start_ns = self.with_task(task, |task| {
+        let start_ns = world.tasks.with(task, |task| {
             let ready_ns = task.ready_ns.get();
-            let start_ns = here.clock_ns.get().max(ready_ns) + self.settings.costs.switch_ns;
+            let start_ns = here.clock_ns.get().max(ready_ns) + world.settings.costs.switch_ns;
             task.queued_ns
                 .set(task.queued_ns.get() + (start_ns - ready_ns));
             start_ns
         });
-        self.count(|tally| tally.switches += 1);
-        self.put_on(cpu, task, start_ns);
+        world.events.count(|counts| counts.switches += 1);
+        self.put_on(world, cpu, task, start_ns);
     }
 
-    fn put_on(&self, cpu: u32, task: TaskId, start_ns: u64) {
+    fn put_on(&self, world: &World, cpu: u32, task: TaskId, start_ns: u64) {
         let here = &self.cpus[cpu as usize];
         here.current.set(task);
         here.clock_ns.set(start_ns);
         here.slice_end_ns
-            .set(start_ns + self.settings.costs.slice_ns);
-        self.with_task(task, |task| {
+            .set(start_ns + world.settings.costs.slice_ns);
+        world.tasks.with(task, |task| {
             if task.cpu.replace(cpu) != cpu {
-                self.count(|tally| tally.migrations += 1);
+                world.events.count(|counts| counts.migrations += 1);
             }
             let still_spins = task.state.get() == State::SpinQueued && !task.is_granted.get();
             task.spin_began_ns.set(start_ns);
@@ -449,48 +509,48 @@ impl Engine {
                 State::Running
             });
         });
-        self.refresh_leaf(cpu);
+        self.refresh_leaf(world, cpu);
     }
 
-    fn run_on_idle(&self, cpu: u32, task: TaskId, at_ns: u64) {
-        self.idle.borrow_mut()[cpu as usize / 64] &= !(1 << (cpu % 64));
+    fn run_on_idle(&self, world: &World, cpu: u32, task: TaskId, at_ns: u64) {
+        self.idle.remove(cpu as usize);
         let clock_ns = self.cpus[cpu as usize].clock_ns.get();
         let start_ns = self.faults.pass_stalls(cpu, clock_ns.max(at_ns));
-        self.put_on(cpu, task, start_ns);
+        self.put_on(world, cpu, task, start_ns);
         let deferred = self.cpus[cpu as usize].deferred.take();
         for alarm in deferred {
-            if self.is_asleep(alarm) {
-                self.enqueue(cpu, alarm.task, start_ns);
+            if self.is_asleep(world, alarm) {
+                self.enqueue(world, cpu, alarm.task, start_ns);
             }
         }
     }
 
-    fn enqueue(&self, cpu: u32, task: TaskId, at_ns: u64) {
+    fn enqueue(&self, world: &World, cpu: u32, task: TaskId, at_ns: u64) {
         let state = &self.cpus[cpu as usize];
-        self.with_task(task, |task| {
+        world.tasks.with(task, |task| {
             if task.cpu.replace(cpu) != cpu {
-                self.count(|tally| tally.migrations += 1);
+                world.events.count(|counts| counts.migrations += 1);
             }
             task.ready_ns.set(at_ns);
             task.state.set(State::Queued);
         });
         state.queue.borrow_mut().push_back(task);
         self.queued.set(self.queued.get() + 1);
-        if self.is_scheduled() && cpu == self.cpu.get() {
-            return self.update_horizon();
+        if world.tasks.is_scheduled() && cpu == world.tasks.cpu.get() {
+            return self.update_horizon(world);
         }
         let current = state.current.get();
-        if self.is_spinning(current) {
-            self.refresh_leaf(cpu);
+        if self.is_spinning(world, current) {
+            self.refresh_leaf(world, cpu);
         }
     }
 
-    pub(crate) fn is_spinning(&self, task: TaskId) -> bool {
-        task != NOBODY && self.with_task(task, |task| task.state.get() == State::Spinning)
+    pub(crate) fn is_spinning(&self, world: &World, task: TaskId) -> bool {
+        task != NOBODY && world.tasks.state_of(task) == State::Spinning
     }
 
     /// Takes a task from the queue of a CPU that has more than it can run.
-    fn steal(&self) -> Option<TaskId> {
+    fn steal(&self, world: &World) -> Option<TaskId> {
         if self.queued.get() == 0 {
             return None;
         }
@@ -500,13 +560,13 @@ impl Engine {
             let mut queue = self.cpus[at].queue.borrow_mut();
             let movable = queue
                 .iter()
-                .position(|&task| self.with_task(task, |task| !task.is_bound));
+                .position(|&task| world.tasks.with(task, |task| !task.is_bound));
             if let Some(position) = movable {
                 let task = queue.remove(position);
                 drop(queue);
                 // Its old CPU may have no reason left for an interrupt.
-                if self.is_spinning(self.cpus[at].current.get()) {
-                    self.refresh_leaf(at as u32);
+                if self.is_spinning(world, self.cpus[at].current.get()) {
+                    self.refresh_leaf(world, at as u32);
                 }
                 return task;
             }
@@ -515,41 +575,38 @@ impl Engine {
     }
 
     /// Wakes a blocked task at `at_ns`: on its last CPU if that is idle, else on one that is, else in a queue.
-    pub(crate) fn wake(&self, task: TaskId, at_ns: u64) {
-        let (last, is_bound) = self.with_task(task, |task| {
-            debug_assert_eq!(task.state.get(), State::Blocked);
-            (task.cpu.get(), task.is_bound)
-        });
-        self.count(|tally| tally.wakes += 1);
-        let idle_exit_ns = self.settings.costs.idle_exit_ns;
-        match self.idle_near(last, is_bound) {
-            Some(cpu) => self.run_on_idle(cpu, task, at_ns + idle_exit_ns),
+    pub(crate) fn wake(&self, world: &World, task: TaskId, at_ns: u64) {
+        debug_assert_eq!(world.tasks.state_of(task), State::Blocked);
+        let (last, is_bound) = place_of(world, task);
+        world.events.count(|counts| counts.wakes += 1);
+        let idle_exit_ns = world.settings.costs.idle_exit_ns;
+        match self.idle_near(world, last, is_bound) {
+            Some(cpu) => self.run_on_idle(world, cpu, task, at_ns + idle_exit_ns),
             None => {
                 let cpu = if is_bound { last } else { self.less_busy(last) };
-                self.enqueue(cpu, task, at_ns);
+                self.enqueue(world, cpu, task, at_ns);
             }
         }
     }
 
     /// Idle CPU: `last`, else the next of its cluster, else of its node, else any.
-    fn idle_near(&self, last: u32, is_bound: bool) -> Option<u32> {
-        let idle = self.idle.borrow();
+    fn idle_near(&self, world: &World, last: u32, is_bound: bool) -> Option<u32> {
         let last = last as usize;
-        if idle[last / 64] >> (last % 64) & 1 == 1 {
+        if self.idle.contains(last) {
             return Some(last as u32);
         }
-        if is_bound || idle.iter().all(|&word| word == 0) {
+        if is_bound || self.idle.is_empty() {
             return None;
         }
-        let topology = &self.settings.topology;
+        let topology = &world.settings.topology;
         let node = topology.cpus_of(topology.node_of(last));
         let cluster = last - (last - node.start) % topology.cluster;
         let cluster = cluster..node.end.min(cluster + topology.cluster);
         [cluster, node, 0..self.cpus.len()]
             .into_iter()
             .find_map(|near| {
-                let after = first_of(&idle, last..near.end);
-                after.or_else(|| first_of(&idle, near.start..last))
+                let after = self.idle.first_of(last..near.end);
+                after.or_else(|| self.idle.first_of(near.start..last))
             })
             .map(|cpu| cpu as u32)
     }
@@ -565,78 +622,77 @@ impl Engine {
     }
 
     /// Takes time for an interrupt from the current work of a CPU.
-    pub(crate) fn interrupt(&self, cpu: u32, duration_ns: u64) {
+    pub(crate) fn interrupt(&self, world: &World, cpu: u32, duration_ns: u64) {
         let here = &self.cpus[cpu as usize];
         let task = here.current.get();
         if task == NOBODY {
             return;
         }
         here.clock_ns
-            .set(here.clock_ns.get().max(self.now_ns.get()) + duration_ns);
-        self.refresh_leaf(cpu);
+            .set(here.clock_ns.get().max(world.clock.now_ns()) + duration_ns);
+        self.refresh_leaf(world, cpu);
     }
 
-    /// Lets a timer wake a task when it expires.
-    pub(crate) fn arm(&self, expires_ns: u64, alarm: Alarm) {
+    /// Lets a timer of a kind wake a task when it expires.
+    pub(crate) fn arm(&self, world: &World, expires_ns: u64, kind: TimerKind, task: TaskId) {
         let expires_ns = expires_ns.saturating_add(self.faults.late_timer_ns());
         if expires_ns >= END_NS {
             // The timer never expires.
             return;
         }
-        let number = self.timer_number.get();
-        self.timer_number.set(number + 1);
-        let shuffled = (number ^ self.settings.seed).wrapping_mul(0xd134_2543_de82_ef95);
-        self.timers.borrow_mut().push(Timer {
-            expires_ns: expires_ns.max(self.now_ns.get()),
+        let number = self.timers.number.get();
+        self.timers.number.set(number + 1);
+        let shuffled = (number ^ world.settings.seed).wrapping_mul(0xd134_2543_de82_ef95);
+        self.timers.armed.borrow_mut().push(Armed {
+            expires_ns: expires_ns.max(world.clock.now_ns()),
             // A bijection of the number, so that no two are equal.
             tie: shuffled ^ shuffled >> 32,
-            alarm,
+            alarm: Alarm {
+                task,
+                number: world.tasks.with(task, |task| task.sleeps.get()),
+                is_deferrable: kind == TimerKind::Deferrable,
+            },
         });
-        self.refresh_timers();
+        self.refresh_timers(world);
     }
 
-    fn refresh_timers(&self) {
-        let first = self.timers.borrow().peek().map(|timer| timer.expires_ns);
-        let leaf = self.leaf_of_timers();
-        self.set_leaf(leaf, first.map_or(NEVER, key_of_timer));
+    fn refresh_timers(&self, world: &World) {
+        let armed = self.timers.armed.borrow();
+        let key = armed
+            .peek()
+            .map_or(NEVER, |timer| key_of_timer(timer.expires_ns));
+        self.set_leaf(world, self.cpus.len(), key);
     }
 
-    fn fire_timer(&self) {
-        let timer = self.timers.borrow_mut().pop();
+    fn fire_timer(&self, world: &World) {
+        let timer = self.timers.armed.borrow_mut().pop();
         let timer = timer.expect("the leaf says there is one");
         let alarm = timer.alarm;
-        self.now_ns.set(timer.expires_ns);
-        let cpu = self.with_task(alarm.task, |task| task.cpu.get()) as usize;
-        let is_asleep = self.is_asleep(alarm);
+        world.clock.set(timer.expires_ns);
+        let cpu = world.tasks.with(alarm.task, |task| task.cpu.get()) as usize;
+        let is_asleep = self.is_asleep(world, alarm);
         if is_asleep && alarm.is_deferrable && self.cpus[cpu].current.get() == NOBODY {
             self.cpus[cpu].deferred.borrow_mut().push(alarm);
         } else if is_asleep {
-            let interrupt_ns = self.settings.costs.timer_interrupt_ns;
+            let interrupt_ns = world.settings.costs.timer_interrupt_ns;
             let begin_ns = timer.expires_ns + interrupt_ns;
-            self.interrupt(cpu as u32, interrupt_ns);
-            self.wake(alarm.task, begin_ns);
+            self.interrupt(world, cpu as u32, interrupt_ns);
+            self.wake(world, alarm.task, begin_ns);
         }
-        self.refresh_timers();
+        self.refresh_timers(world);
     }
 
     /// Returns whether the sleep that the alarm is for goes on.
-    pub(crate) fn is_asleep(&self, alarm: Alarm) -> bool {
-        self.with_task(alarm.task, |task| {
+    fn is_asleep(&self, world: &World, alarm: Alarm) -> bool {
+        world.tasks.with(alarm.task, |task| {
             task.state.get() == State::Blocked && task.sleeps.get() == alarm.number
         })
     }
 }
 
-/// First member of a set of numbers within a range.
-fn first_of(set: &[u64], range: Range<usize>) -> Option<usize> {
-    let mut at = range.start;
-    while at < range.end {
-        let rest = set[at / 64] >> (at % 64);
-        if rest != 0 {
-            let found = at + rest.trailing_zeros() as usize;
-            return (found < range.end).then_some(found);
-        }
-        at = (at / 64 + 1) * 64;
-    }
-    None
+/// CPU of a task, and whether it may only run there.
+fn place_of(world: &World, task: TaskId) -> (u32, bool) {
+    world
+        .tasks
+        .with(task, |task| (task.cpu.get(), task.is_bound))
 }

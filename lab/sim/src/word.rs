@@ -37,7 +37,7 @@ impl Drop for SimWord {
         if self.line & SHARED == 0 {
             with_engine(|engine| {
                 if engine.number == self.engine {
-                    engine.lines.release(self.line);
+                    engine.world.lines.release(self.line);
                 }
             });
         }
@@ -80,7 +80,7 @@ impl SimWord {
         }
         with_engine(|engine| {
             engine.visible(step, self.line());
-            let costs = &engine.settings.costs;
+            let costs = engine.costs();
             let (access, extra_ns) = match step {
                 Step::Load => (Access::Read, 0),
                 Step::Store => (Access::Write, 0),
@@ -106,7 +106,7 @@ impl SimWord {
 
 impl AtomicWord for SimWord {
     fn new(value: u64) -> Self {
-        let line = with_engine(|engine| (engine.lines.allocate(), engine.number));
+        let line = with_engine(|engine| (engine.world.lines.allocate(), engine.number));
         let (line, engine) = line.unwrap_or((NO_LINE, NO_ENGINE));
         Self {
             value: AtomicU64::new(value),

@@ -7,8 +7,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use bursar_machine::{LockWaits, Shard};
 use bursar_rig::timer::{BoundTask, Timer, TimerKind, Timers, WorkQueue};
 
-use crate::current::{alarm, expiry_ns, sleep};
-use crate::engine::{Engine, with_engine};
+use crate::current::{expiry_ns, sleep};
+use crate::engine::{Engine, Schedule, with_engine};
 use crate::machine::Sim;
 use crate::task::{NOBODY, State, TaskId};
 
@@ -16,16 +16,13 @@ impl Timers for Sim {
     type Queue = SimQueue;
 
     fn hz(&self) -> u32 {
-        with_engine(|engine| engine.settings.topology.hz).unwrap_or(1)
+        with_engine(|engine| engine.world.settings.topology.hz).unwrap_or(1)
     }
 
     fn sleep_on_timer(&self, timer: Timer) {
         with_engine(|engine| {
             assert!(engine.is_scheduled(), "only a task can sleep");
-            match &engine.explored {
-                Some(explored) => engine.explored_sleep(explored, timer.deadline_ns),
-                None => sleep(engine, timer),
-            }
+            sleep(engine, timer);
         });
     }
 
@@ -33,7 +30,7 @@ impl Timers for Sim {
     /// As [`bursar_rig::Tasks::run`] does; or if there is no such CPU.
     fn run_bound<'scope>(&self, tasks: Vec<BoundTask<'scope>>) {
         with_engine(|engine| {
-            let cpus = engine.cpus.len() as u32;
+            let cpus = engine.world.cpus() as u32;
             assert!(
                 tasks
                     .iter()
@@ -56,10 +53,8 @@ impl Timers for Sim {
     fn run_queue_ns(&self) -> u64 {
         with_engine(|engine| {
             // A task that is due to lose its CPU has waited by the time it goes on.
-            if engine.is_scheduled() && engine.explored.is_none() {
-                engine.sync();
-            }
-            engine.with_task(engine.current.get(), |task| task.queued_ns.get())
+            engine.pass(0);
+            engine.world.tasks.with_current(|task| task.queued_ns.get())
         })
         .unwrap_or(0)
     }
@@ -67,11 +62,12 @@ impl Timers for Sim {
     /// 0 in an exploration, which has no time.
     fn lock_waits(&self) -> LockWaits {
         with_engine(|engine| {
-            let current = engine.current.get();
-            let waits = (current != NOBODY)
-                .then(|| engine.with_task(current, |task| task.lock_waits.get()));
-            waits.unwrap_or_default()
+            let tasks = &engine.world.tasks;
+            tasks
+                .is_scheduled()
+                .then(|| tasks.with_current(|task| task.lock_waits.get()))
         })
+        .flatten()
         .unwrap_or_default()
     }
 }
@@ -138,11 +134,11 @@ impl SimQueue {
         loop {
             let now_ns = with_engine(|engine| {
                 engine.sync();
-                engine.now_ns.get()
+                engine.now_ns()
             });
             let now_ns = now_ns.unwrap_or(0);
             let mut queue = self.queue(cpu);
-            queue.worker = with_engine(|engine| engine.current.get()).unwrap_or(NOBODY);
+            queue.worker = with_engine(|engine| engine.world.tasks.current.get()).unwrap_or(NOBODY);
             let first = queue.work.first_entry();
             if let Some(first) = first
                 && first.key().0 <= now_ns
@@ -166,10 +162,10 @@ impl SimQueue {
 impl WorkQueue for SimQueue {
     fn queue_on(&self, Shard(cpu): Shard, timer: Timer, item: u64) {
         with_engine(|engine| {
-            let now_ns = engine.now_ns.get();
+            let now_ns = engine.now_ns();
             let due_ns = match timer.deadline_ns <= now_ns {
                 true => timer.deadline_ns,
-                false => expiry_ns(engine, timer),
+                false => expiry_ns(&engine.world, timer),
             };
             let mut queue = self.queue(cpu);
             queue.number += 1;
@@ -181,10 +177,11 @@ impl WorkQueue for SimQueue {
             }
             let worker = queue.worker;
             drop(queue);
-            if due_ns <= now_ns || engine.explored.is_some() {
-                wake_worker(engine, worker);
-            } else {
-                engine.arm(due_ns, alarm(engine, timer.kind, worker));
+            match &engine.schedule {
+                Schedule::Timed(timed) if due_ns > now_ns => {
+                    timed.arm(&engine.world, due_ns, timer.kind, worker);
+                }
+                _ => wake_worker(engine, worker),
             }
         })
         .expect("a machine has a queue while its simulator runs");
@@ -215,27 +212,27 @@ impl WorkQueue for SimQueue {
 
 /// Wakes a worker that waits, unless its timer has woken it.
 fn wake_worker(engine: &Engine, worker: TaskId) {
-    if engine.with_task(worker, |task| task.state.get() != State::Blocked) {
-        return;
+    if engine.world.tasks.state_of(worker) == State::Blocked {
+        engine.spend(engine.costs().wake_ns);
+        engine.wake(worker);
     }
-    if engine.explored.is_some() {
-        return engine.explored_wake(worker);
-    }
-    engine.spend(engine.settings.costs.wake_ns);
-    engine.wake(worker, engine.now_ns.get());
 }
 
 /// Blocks until one of some timers expires, which were rounded when they were set, or until another task wakes this
 /// one.
 fn wait_for_any(engine: &Engine, timers: Vec<(u64, TimerKind)>) {
-    if let Some(explored) = &engine.explored {
-        return match timers.first() {
-            Some((expires_ns, _)) => engine.explored_sleep(explored, *expires_ns),
-            None => engine.explored_block(explored),
-        };
+    let world = &engine.world;
+    match &engine.schedule {
+        Schedule::Timed(timed) => {
+            let current = world.tasks.current.get();
+            for (expires_ns, kind) in timers {
+                timed.arm(world, expires_ns, kind, current);
+            }
+            timed.block(world);
+        }
+        Schedule::Explored(explored) => match timers.first() {
+            Some((expires_ns, _)) => explored.sleep(world, *expires_ns),
+            None => explored.block(world),
+        },
     }
-    for (expires_ns, kind) in timers {
-        engine.arm(expires_ns, alarm(engine, kind, engine.current.get()));
-    }
-    engine.block();
 }
