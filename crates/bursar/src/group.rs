@@ -240,7 +240,7 @@ impl<M: Machine> Group<M> {
     /// # Errors
     /// As [`Group::read`].
     #[doc(alias = "css_rstat_flush")]
-    pub fn flush(&self) -> Result<Reading, NotFresh> {
+    pub(crate) fn flush(&self) -> Result<Reading, NotFresh> {
         let _operation = fork::operation(&self.core);
         self.with_over_returned(tree::exact(self.core.tree(), self.index, Keep::Folded))
     }

@@ -5,8 +5,8 @@
 //! |---|---|---|
 //! | `grid.rs` | times at which a CPU's upkeep fires | `round_jiffies_common` |
 //! | `upkeep.rs` | the work of upkeep, and its settings | `refresh_cpu_vm_stats` |
-//! | `shepherd.rs`, `state.rs` | finding CPUs that need upkeep, and one call at a time for each | `vmstat_shepherd`, `vmstat_update` |
-//! | `upkeeper.rs` | calls on a host: from the user's thread, or from threads of our own | workqueues |
+//! | `shepherd/`, `state.rs` | finding CPUs that need upkeep, and one call at a time for each | `vmstat_shepherd`, `vmstat_update` |
+//! | `upkeeper/` | calls on a host: from the user's thread, or from threads of our own | workqueues |
 //!
 //! A *shepherd* looks at all CPUs once an interval. Where there is work, and upkeep is neither queued nor running, it
 //! queues upkeep. A CPU's upkeep repeats by itself as long as it finds work, and then ends until the shepherd finds

@@ -1,7 +1,7 @@
 //! Per-CPU lists: the source and destination of nearly all pages.
 //!
 //! A list is a per-CPU stack of blocks of one order. It is refilled when empty and relieved when full, a batch at a
-//! time. The number of blocks that it may hold adapts as the kernel's does (`tuning.rs`): each refill and each overflow
+//! time. The number of blocks that it may hold adapts as the kernel's does (`tuning/`): each refill and each overflow
 //! raises `high`, idle time lowers it.
 //!
 //! The kernel updates `free_count` and `alloc_factor` with every operation. Here they are worked out when a list runs

@@ -3,15 +3,15 @@
 //! | file | subject |
 //! |---|---|
 //! | `alloc.rs` | choice of the zone for an allocation, and the steps when it is empty |
-//! | `zone.rs` | the pages of one node: tiers, watermarks, the zone lock |
+//! | `zone/` | the pages of one node: tiers, watermarks, the zone lock |
 //! | `refill.rs` | a CPU's list that is empty or full |
-//! | `lists.rs`, `tuned.rs`, `tuning.rs` | per-CPU lists, and how many pages they may hold |
+//! | `lists.rs`, `tuned.rs`, `tuning/` | per-CPU lists, and how many pages they may hold |
 //! | `depot.rs` | batches between the lists and the buddy |
-//! | `buddy.rs` | free blocks by order |
+//! | `buddy/` | free blocks by order |
 //! | `quiesce.rs` | taking blocks off other CPUs' lists |
 //! | `upkeep.rs`, `last_upkeep.rs` | periodic work, and its state from one time to the next |
 //! | `table.rs` | pages that are held as raw memory |
-//! | `hold.rs`, `histogram.rs` | holders of locks, and times of holds and waits |
+//! | `hold/`, `histogram.rs` | holders of locks, and times of holds and waits |
 //! | `report.rs` | reports, and locks held for too long |
 //! | `sizes.rs`, `options.rs` | sizes that follow from a zone's, and those that are set |
 //!

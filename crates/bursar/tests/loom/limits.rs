@@ -1,7 +1,7 @@
 //! Waiting for a limit and watching pressure under loom: no task sleeps when its memory has come, and none misses the
 //! last change.
 //!
-//! As in `protocols.rs`; see there and `machine.rs`.
+//! As in `protocols.rs`; see there and `machine/mod.rs`.
 
 use std::future::Future;
 use std::pin::Pin;

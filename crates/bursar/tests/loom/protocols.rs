@@ -1,7 +1,7 @@
 //! The protocols under loom: every interleaving of a few threads, up to a bound on preemptions, of the production code.
 //!
 //! Each model runs with shards that are changed by sections and with shards that are changed by atomic operations.
-//! `machine.rs` says what that machine models. `LOOM_MAX_PREEMPTIONS` overrides the bounds.
+//! `machine/mod.rs` says what that machine models. `LOOM_MAX_PREEMPTIONS` overrides the bounds.
 
 use std::sync::Arc;
 

@@ -5,14 +5,11 @@
 //! decides the order in which threads run, so a replay may need several runs.
 #![cfg(target_os = "linux")]
 
-#[path = "stress/births.rs"]
 mod births;
-#[path = "stress/budgets.rs"]
 mod budgets;
+#[path = "../common/mod.rs"]
 mod common;
-#[path = "stress/handlers.rs"]
 mod handlers;
-#[path = "stress/returns.rs"]
 mod returns;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
