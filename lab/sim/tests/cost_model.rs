@@ -1,4 +1,4 @@
-//! Agreement of `docs/cost-model.md` and the code on every constant.
+//! Agreement of `lab/docs/cost-model.md` and the code on every constant.
 
 use bursar_sim::{Constant, CostModel};
 
