@@ -68,6 +68,35 @@ fn some(random: &mut Random) -> u64 {
 }
 
 pub(super) fn scenario<M: Watched>(machine: &M, seed: u64) {
+    // Builds with debug assertions panic at the bug itself.
+    match Random::fork(seed, u64::MAX).below(4) {
+        0 if !cfg!(debug_assertions) => put_off(machine, seed),
+        _ => everything(machine, seed),
+    }
+}
+
+/// Makes two returns at once of which the group has nothing. The one that does not wait is put off, while the other takes what was put off.
+fn put_off<M: Watched>(machine: &M, seed: u64) {
+    // Beyond all stock.
+    const BYTES: u64 = 1 << 20;
+    let memory = Memory::builder().build_on(machine.clone());
+    let memory = &memory.expect("a small memory");
+    let group = &memory
+        .root()
+        .child("buggy", Limits::none())
+        .expect("a name");
+    let charge = group.try_charge(BYTES).expect("there is room");
+    let return_too_much = || group.engine().uncharge(BYTES);
+    return_too_much();
+    let again = |_: Random| return_too_much();
+    let release = |_: Random| charge.release_nowait();
+    run(machine, seed, || (), tasks![again, release]);
+    memory.tick();
+    let over_returned = group.events().over_returned_bytes;
+    assert_eq!((group.reserved(), over_returned), (0, 2 * BYTES));
+}
+
+fn everything<M: Watched>(machine: &M, seed: u64) {
     let mut random = Random::fork(seed, 0);
     // A smaller number may hide behind other bytes, and behind stock.
     let is_far_too_much = random.below(2) == 0;
@@ -103,7 +132,7 @@ pub(super) fn scenario<M: Watched>(machine: &M, seed: u64) {
     let return_too_much = move |mut random: Random| {
         let lent = of_buggy.charge(buggy, some(&mut random));
         let lent = lent.map_or(0, |charge| charge.forget());
-        // Builds with debug assertions panic at the bug itself.
+        // As above.
         let more = match (cfg!(debug_assertions), is_far_too_much) {
             (true, _) => 0,
             (false, true) => FAR_TOO_MUCH,

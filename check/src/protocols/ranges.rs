@@ -135,11 +135,20 @@ fn returned<M: Watched>(machine: &M, seed: u64, mut random: Random) {
     // Takes the stock back, so that each finds a CPU without any.
     leaf.set_max(999);
     root.read(Freshness::Exact).expect("readers may flush");
+    let charged = &AtomicI64::new(held.iter().map(|charge| charge.bytes() as i64).sum());
     let mut tasks: Vec<Box<dyn FnOnce(Random) + Send>> = Vec::new();
     for charge in held {
-        tasks.push(Box::new(move |_| drop(charge)));
+        tasks.push(Box::new(move |_| {
+            let bytes = charge.bytes() as i64;
+            drop(charge);
+            charged.fetch_sub(bytes, Ordering::Relaxed);
+        }));
         // On the other CPU.
-        tasks.push(Box::new(|_| ()));
+        tasks.push(Box::new(|_| {
+            let most = charged.load(Ordering::Relaxed);
+            let usage = leaf.read(Freshness::Cached).expect("cached").usage();
+            assert!(usage.lo <= most, "{usage:?}, and {most} are charged");
+        }));
     }
     run(machine, seed, || (), tasks);
     for group in groups {

@@ -13,9 +13,11 @@ const MIDDLE: usize = 1;
 const LEAF: usize = 2;
 
 pub(super) fn scenario<M: Watched>(machine: &M, seed: u64) {
-    match Random::fork(seed, u64::MAX - 1).below(3) {
+    match Random::fork(seed, u64::MAX - 1).below(5) {
         0 => narrow(machine, seed),
         1 => split(machine, seed),
+        2 => ended(machine, seed),
+        3 => retired(machine, seed),
         _ => wide(machine, seed),
     }
 }
@@ -66,6 +68,56 @@ fn split<M: Watched>(machine: &M, seed: u64) {
     };
     let tasks = vec![read(2), update(), read(1)];
     run(machine, seed, || (), tasks);
+    books.check_rows();
+}
+
+/// A group in use ends while a roster of its parent is made, and its record is born again beside the parent.
+fn ended<M: Watched>(machine: &M, seed: u64) {
+    let books = Books::read_with_some_policy(machine, seed, &SHAPE[..2]);
+    let books = &books;
+    let guest = books.groups[MIDDLE].child("guest", Limits::none());
+    let guest = guest.expect("a name of its own");
+    let add = || {
+        books.add(LEAF);
+        books.add_to(&guest, MIDDLE);
+    };
+    add();
+    books.read(MIDDLE);
+    // Both slots stay in use, and a walk that begins now finds none that is new.
+    add();
+    let live_again = |_: Random| {
+        drop(guest);
+        let again = books.groups[0].child("again", Limits::none());
+        books.add_to(&again.expect("a name of its own"), 0);
+    };
+    let read = |_: Random| {
+        books.read(MIDDLE);
+        books.read(MIDDLE);
+    };
+    run(machine, seed, || (), tasks![live_again, read]);
+    books.check_rows();
+}
+
+/// An idle slot is retired while a roster is made, and is in use again while the roster is read.
+fn retired<M: Watched>(machine: &M, seed: u64) {
+    let books = Books::read_with_some_policy(machine, seed, &SHAPE[..3]);
+    let books = &books;
+    let add = |_: Random| books.add(LEAF);
+    run(machine, seed, || (), tasks![add]);
+    books.add(LEAF + 1);
+    books.read(MIDDLE);
+    // The other slot stays in use.
+    books.add(LEAF + 1);
+    let retire_and_add = |_: Random| {
+        books.read(LEAF + 1);
+        books.add(LEAF);
+    };
+    let read = |_: Random| {
+        books.read(MIDDLE);
+        books.read(MIDDLE);
+        books.read(0);
+    };
+    run(machine, seed, || (), tasks![retire_and_add, read]);
     books.check_rows();
 }
 

@@ -27,6 +27,7 @@ mod retiring;
 mod stale_join;
 mod stale_level;
 mod stopped_early;
+mod unpublished_report;
 mod wake_before_return;
 
 use bursar_rig::Watched;
@@ -60,6 +61,8 @@ pub fn all<M: Watched>() -> Vec<Planted<M>> {
             fold_by_reset::scenario, Broken, Mended;
         "double-queue": "a shepherd sees that upkeep is not queued, and queues it while it runs",
             double_queue::scenario, Broken, Mended;
+        "unpublished-report": "an addition is reported by another task, and a walk that sees the report does not look at its shard",
+            unpublished_report::scenario, Broken, Mended;
     ];
     all.extend(retiring::all());
     all

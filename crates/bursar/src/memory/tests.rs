@@ -244,10 +244,13 @@ fn what_moves_counts_above_whatever_was_returned_before() {
     let mut moved = from.try_charge(unit).unwrap();
     return_unchecked(&from, unit);
     moved.move_to(&to).unwrap();
-    let reserved = || [&from, &to, &other, &parent].map(|group| group.reserved() / unit);
+    let groups = [&from, &to, &other, &parent];
+    let reserved = || groups.map(|group| group.reserved() / unit);
     assert_eq!(reserved(), [0, 1, 10, 11]);
+    usages_are_what_is_reserved(&groups);
     drop(moved);
     assert_eq!(reserved(), [0, 0, 10, 10]);
+    usages_are_what_is_reserved(&groups);
     assert_eq!(memory.reserved(), 10 * unit);
     drop((kept, a, b));
 }
