@@ -62,24 +62,6 @@ impl Grid {
         drawn.join("\n")
     }
 
-    /// A table of Markdown.
-    pub fn markdown(&self) -> String {
-        let widths: Vec<_> = (0..self.header.len()).map(|it| self.content(it)).collect();
-        let line = |cells: &[String]| {
-            let cell = |at: usize| cells.get(at).map_or("", String::as_str);
-            let cells = (0..widths.len()).map(|at| self.aligned(at, cell(at), widths[at]));
-            format!("| {} |\n", cells.collect::<Vec<_>>().join(" | "))
-        };
-        let rule: Vec<_> = widths.iter().map(|width| "-".repeat(width + 2)).collect();
-        let rows = self.rows.iter().map(|row| line(row));
-        format!(
-            "{}|{}|\n{}",
-            line(&self.header),
-            rule.join("|"),
-            rows.collect::<String>()
-        )
-    }
-
     /// A table of a page.
     pub fn html(&self) -> String {
         let cells = |row: &[String], kind: &str| -> String {
@@ -256,15 +238,5 @@ mod tests {
         }
         let blocks = grid().for_terminal(Some(30));
         assert_eq!(blocks.matches("another").count(), 2, "{blocks}");
-    }
-
-    #[test]
-    fn markdown_has_a_line_a_row() {
-        let text = grid().markdown();
-        assert!(
-            text.starts_with("| name    | first | second | why"),
-            "{text}"
-        );
-        assert!(text.contains("\n|---------|-------|--------|---"), "{text}");
     }
 }

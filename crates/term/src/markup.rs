@@ -14,8 +14,6 @@ pub enum Markup {
         /// The columns of a line.
         width: Option<usize>,
     },
-    /// A page of Markdown.
-    Markdown,
     /// The body of a page.
     Html,
 }
@@ -25,7 +23,7 @@ impl Markup {
     pub fn width(self) -> Option<usize> {
         match self {
             Markup::Terminal { width, .. } => width,
-            Markup::Markdown | Markup::Html => None,
+            Markup::Html => None,
         }
     }
 
@@ -39,7 +37,6 @@ impl Markup {
                     false => lines,
                 }
             }
-            Markup::Markdown => format!("## {text}\n\n"),
             Markup::Html => format!("<h2>{}</h2>\n", escaped(text)),
         }
     }
@@ -48,7 +45,6 @@ impl Markup {
     pub fn subheading(self, text: &str) -> String {
         match self {
             Markup::Terminal { .. } => self.heading(text),
-            Markup::Markdown => format!("### {text}\n\n"),
             Markup::Html => format!("<h3>{}</h3>\n", escaped(text)),
         }
     }
@@ -57,7 +53,6 @@ impl Markup {
     pub fn table(self, table: &Grid) -> String {
         match self {
             Markup::Terminal { width, .. } => table.for_terminal(width),
-            Markup::Markdown => table.markdown(),
             Markup::Html => table.html(),
         }
     }
@@ -66,7 +61,6 @@ impl Markup {
     pub fn verbatim(self, text: &str) -> String {
         match self {
             Markup::Terminal { .. } => text.to_owned(),
-            Markup::Markdown => format!("```text\n{text}```\n"),
             Markup::Html => format!("<pre>{}</pre>\n", escaped(text)),
         }
     }
@@ -83,7 +77,6 @@ impl Markup {
     pub fn item(self, text: &str) -> String {
         match self {
             Markup::Terminal { width, .. } => wrapped(text, width, "  ", "    "),
-            Markup::Markdown => format!("- {text}\n"),
             Markup::Html => format!("<ul><li>{}</li></ul>\n", sentence(text)),
         }
     }

@@ -17,8 +17,7 @@ pub struct Global {
     /// Write the document to this file instead of standard output
     #[arg(short, long, value_name = "FILE", global = true, help_heading = SHARED)]
     pub output: Option<PathBuf>,
-    /// Form: table, json, ndjson, csv or markdown; of `run` and `report` also svg or html [default: by the ending of FILE, else
-    /// table]
+    /// Form: table, json or html; html is of results alone [default: by the ending of FILE, else table]
     #[arg(short, long, value_enum, global = true, hide_possible_values = true, help_heading = SHARED)]
     pub format: Option<Format>,
     /// Colours: auto, always or never. `auto` means in a terminal, unless NO_COLOR is set
@@ -43,42 +42,22 @@ pub enum Color {
     Never,
 }
 
-/// A form of any document.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TextFormat {
-    /// For people.
-    Table,
-    /// One document.
-    Json,
-    /// One line a variant.
-    Ndjson,
-    /// One line a number.
-    Csv,
-    /// The table, for a web page.
-    Markdown,
-}
-
-/// A form of a document of runs.
+/// The form of a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// A form that any document has.
-    Text(TextFormat),
-    /// Pictures.
-    Svg,
-    /// A page.
+    /// For people.
+    Table,
+    /// For programs: one document.
+    Json,
+    /// A page, complete in itself.
     Html,
 }
 
 /// All forms: what they are called, what they are for, and what the names of such files end in.
-#[rustfmt::skip]
-const FORMS: [(Format, &str, &str, &[&str]); 7] = [
-    (Format::Text(TextFormat::Table), "table", "For people", &["txt"]),
-    (Format::Text(TextFormat::Json), "json", "One document", &["json"]),
-    (Format::Text(TextFormat::Ndjson), "ndjson", "One line a variant", &["ndjson", "jsonl"]),
-    (Format::Text(TextFormat::Csv), "csv", "One line a number", &["csv"]),
-    (Format::Text(TextFormat::Markdown), "markdown", "The table, for a web page", &["md"]),
-    (Format::Svg, "svg", "Pictures of the distributions, and of sweeps (`run` and `report`)", &["svg"]),
-    (Format::Html, "html", "A page with pictures and tables, complete in itself (`run` and `report`)", &["html", "htm"]),
+const FORMS: [(Format, &str, &str, &[&str]); 3] = [
+    (Format::Table, "table", "For people", &["txt"]),
+    (Format::Json, "json", "For programs", &["json"]),
+    (Format::Html, "html", "A page", &["html", "htm"]),
 ];
 
 impl Format {
@@ -98,16 +77,7 @@ impl Format {
 
 impl ValueEnum for Format {
     fn value_variants<'a>() -> &'a [Self] {
-        const ALL: [Format; FORMS.len()] = {
-            let mut all = [Format::Svg; FORMS.len()];
-            let mut place = 0;
-            while place < all.len() {
-                all[place] = FORMS[place].0;
-                place += 1;
-            }
-            all
-        };
-        &ALL
+        &[Format::Table, Format::Json, Format::Html]
     }
 
     fn to_possible_value(&self) -> Option<PossibleValue> {
@@ -116,22 +86,13 @@ impl ValueEnum for Format {
     }
 }
 
-impl Format {
-    fn refused(self) -> Failure {
-        Failure::usage(format!(
-            "this command does not have the form {}",
-            self.name()
-        ))
-    }
-}
-
 impl Global {
-    /// The form of a document of runs.
+    /// The form of a document that has all of them.
     pub fn format(&self) -> Result<Format, Failure> {
         if let Some(format) = self.format {
             return Ok(format);
         }
-        let table = Format::Text(TextFormat::Table);
+        let table = Format::Table;
         let Some(path) = self.output.as_deref() else {
             return Ok(table);
         };
@@ -155,7 +116,7 @@ impl Global {
     pub fn refuse_format(&self, command: &str) -> Result<(), Failure> {
         let named = self.output.as_deref().and_then(Format::of_name);
         match (self.format, named) {
-            (None, None | Some(Format::Text(TextFormat::Table))) => Ok(()),
+            (None, None | Some(Format::Table)) => Ok(()),
             (None, Some(other)) => Err(Failure::usage(format!(
                 "`{command}` does not write {}: its output has one form; give FILE another ending",
                 other.name()
@@ -166,19 +127,12 @@ impl Global {
         }
     }
 
-    /// The form of a document that is text only.
-    pub fn text_format(&self) -> Result<TextFormat, Failure> {
+    /// Whether a document that has no page is asked for as JSON, and not as a table.
+    pub fn is_json(&self) -> Result<bool, Failure> {
         match self.format()? {
-            Format::Text(format) => Ok(format),
-            picture => Err(picture.refused()),
-        }
-    }
-
-    /// The form of a document of text and tables, which may be a page.
-    pub fn page_format(&self) -> Result<Format, Failure> {
-        match self.format()? {
-            picture @ Format::Svg => Err(picture.refused()),
-            format => Ok(format),
+            Format::Table => Ok(false),
+            Format::Json => Ok(true),
+            Format::Html => Err(Failure::usage("this command does not have the form html")),
         }
     }
 }
@@ -209,11 +163,11 @@ mod tests {
     #[test]
     fn names_of_files_tell_the_form() {
         for (name, expected) in [
-            ("x.svg", Some(Format::Svg)),
+            ("x.txt", Some(Format::Table)),
             ("a/b.c/X.HTML", Some(Format::Html)),
-            ("x.json", Some(Format::Text(TextFormat::Json))),
-            ("svg", None),
-            ("x.svg.gz", None),
+            ("x.json", Some(Format::Json)),
+            ("json", None),
+            ("x.json.gz", None),
             ("x.pdf", None),
             ("/dev/null", None),
         ] {

@@ -15,7 +15,6 @@ use bursar_term::format;
 use bursar_term::grid::Grid;
 use bursar_term::markup::Markup;
 use bursar_term::options::Global;
-use bursar_term::options::TextFormat;
 use bursar_term::output::Output;
 use bursar_term::system;
 use bursar_term::units::counted;
@@ -52,7 +51,7 @@ struct CheckResult {
 }
 
 pub fn doctor(global: &Global) -> Result<ExitCode, Failure> {
-    let format = global.text_format()?;
+    let is_json = global.is_json()?;
     let output = Output::open(global)?;
     let host = Host::start().map_err(|error| match error {
         StartError::Unavailable { .. } => Failure::unavailable(error),
@@ -80,12 +79,9 @@ pub fn doctor(global: &Global) -> Result<ExitCode, Failure> {
             .chain([cgroup_limit(), resident_size()])
             .collect(),
     };
-    let document = match format {
-        TextFormat::Table => text(&diagnosis, output.terminal()),
-        TextFormat::Markdown => text(&diagnosis, Markup::Markdown),
-        TextFormat::Json => format::json(&diagnosis)?,
-        TextFormat::Ndjson => format::json_line(&diagnosis)?,
-        TextFormat::Csv => csv(&diagnosis),
+    let document = match is_json {
+        true => format::json(&diagnosis)?,
+        false => text(&diagnosis, output.terminal()),
     };
     output.write(&document, |form| text(&diagnosis, form))?;
     Ok(ExitCode::SUCCESS)
@@ -168,15 +164,6 @@ fn text(diagnosis: &Diagnosis, form: Markup) -> String {
     }
     text.push_str(&form.table(&checks));
     text
-}
-
-fn csv(diagnosis: &Diagnosis) -> String {
-    let mut lines = "check,result,seen\n".to_owned();
-    format::csv_line(&mut lines, &[&"backend", &diagnosis.backend, &""]);
-    for check in &diagnosis.checks {
-        format::csv_line(&mut lines, &[&check.name, &verdict(check), &check.detail]);
-    }
-    lines
 }
 
 fn verdict(check: &CheckResult) -> &'static str {

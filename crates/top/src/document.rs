@@ -22,7 +22,6 @@ pub struct Group {
     pub depth: usize,
     pub limits: Limits,
     pub reading: Reading,
-    pub reserved: u64,
     pub peak: u64,
     pub events: Events,
     pub pressure: Pressure,

@@ -318,7 +318,7 @@ pub mod tests {
         };
         json!({
             "path": path, "depth": depth, "limits": {"max": max, "low": 0, "min": 0},
-            "reading": {"usage": {"value": usage}}, "reserved": usage, "peak": usage,
+            "reading": {"usage": {"value": usage}}, "peak": usage,
             "events": {"refused": refused, "reclaimed_bytes": 0}, "pressure": {"level": level},
         })
     }

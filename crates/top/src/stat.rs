@@ -10,10 +10,9 @@ use crate::client::Client;
 use crate::document::{Document, Group, Leftover};
 use crate::model::Model;
 use bursar_term::failure::Failure;
-use bursar_term::format::{csv_line, json_line};
 use bursar_term::grid::Grid;
 use bursar_term::markup::Markup;
-use bursar_term::options::{Global, TextFormat};
+use bursar_term::options::Global;
 use bursar_term::output::Output;
 use bursar_term::units::{counted, long_time, percent};
 
@@ -28,7 +27,7 @@ pub fn stat(stat: &Stat, global: &Global) -> Result<ExitCode, Failure> {
 
 /// Prints the groups of a server.
 pub fn print(target: &Target, global: &Global) -> Result<ExitCode, Failure> {
-    let format = global.text_format()?;
+    let is_json = global.is_json()?;
     let output = Output::open(global)?;
     let client = Client::of(target)?;
     let (document, sent) = client.tree()?;
@@ -36,27 +35,15 @@ pub fn print(target: &Target, global: &Global) -> Result<ExitCode, Failure> {
         let groups = text(document.clone(), markup, global.verbose);
         groups + &left_behind(&client.leftovers(), markup)
     };
-    let text = match format {
-        TextFormat::Table => table(output.terminal()),
-        TextFormat::Markdown => table(Markup::Markdown),
-        TextFormat::Json => escaped(&sent),
-        TextFormat::Ndjson => lines(&sent)?,
-        TextFormat::Csv => csv(&document),
+    let text = match is_json {
+        true => escaped(&sent),
+        false => table(output.terminal()),
     };
     output.write(&text, table)?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Each group of the server's document, as it is, on a line.
-fn lines(sent: &str) -> Result<String, Failure> {
-    let document: serde_json::Value = serde_json::from_str(sent).map_err(Failure::unavailable)?;
-    let groups = document["groups"].as_array().into_iter().flatten();
-    groups
-        .map(|group| Ok(escaped(&json_line(group)?)))
-        .collect()
-}
-
-/// The same JSON without characters that a terminal obeys. Those of ASCII are escaped already.
+/// The server's JSON without characters that a terminal obeys. Those of ASCII are escaped already.
 fn escaped(json: &str) -> String {
     let mut text = String::with_capacity(json.len());
     for character in json.chars() {
@@ -74,31 +61,6 @@ fn is_escaped(character: char) -> bool {
         bursar::printable(character.encode_utf8(&mut [0; 4])),
         Cow::Owned(_)
     )
-}
-
-fn csv(document: &Document) -> String {
-    let mut lines =
-        "path,usage_bytes,reserved_bytes,max_bytes,peak_bytes,pressure,refused\n".to_owned();
-    for group in &document.groups {
-        let max = group
-            .limits
-            .max
-            .map_or_else(String::new, |max| max.to_string());
-        let (usage, refused) = (group.usage(), group.events.refused);
-        csv_line(
-            &mut lines,
-            &[
-                &bursar::printable(&group.path),
-                &usage,
-                &group.reserved,
-                &max,
-                &group.peak,
-                &bursar::printable(&group.pressure.level),
-                &refused,
-            ],
-        );
-    }
-    lines
 }
 
 /// Usage against the limit, as people read it.

@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 
-use bursar_experiments::SeedShard;
 use bursar_term::help::EXAMPLES_FIRST;
 use bursar_term::options::{Global, whole};
 use bursar_term::shell::{Completions, Man};
@@ -77,8 +76,7 @@ Examples:
   bursar-lab run memcg-flush --quick          that of one
   bursar-lab run memcg-flush -m host          with real threads on this machine
   bursar-lab run memcg-flush -m sim:cpus=8 -s load=small -s readers=10,100
-  bursar-lab run memcg-flush --seeds 20 -o out.json
-  bursar-lab run memcg-flush --seeds 20 --shard 3/4 -o part-3.json";
+  bursar-lab run memcg-flush --seeds 20 -o out.json";
 
 const LIST_EXAMPLES: &str = "\
 Examples:
@@ -102,15 +100,13 @@ const REPORT_EXAMPLES: &str = "\
 Examples:
   bursar-lab report out.json                  the tables of a result
   bursar-lab report out.json -o out.html      a page with pictures and tables
-  bursar-lab report out.json -o out.svg       the pictures alone
-  bursar-lab report part-1.json part-2.json -o whole.json";
+  bursar-lab report large.json small.json     results of two runs, together";
 
 const REPORT_CODES: &str = "\
 Exit codes:
   0  done
   1  done, but the results have something that does not hold
-  2  a file that is no result, or is read and written at once; results that
-     are not parts of one run
+  2  a file that is no result, or is read and written at once
   3  permission denied";
 
 /// Memory accounting for many tenants in one process, judged by experiment.
@@ -128,7 +124,7 @@ pub enum Command {
     /// Run experiments and print their figures
     #[command(help_template = EXAMPLES_FIRST, before_help = RUN_EXAMPLES, after_help = format!("{MACHINES}\n\n{EXIT_CODES}"))]
     Run(Run),
-    /// Print results from files, and merge the parts of one run
+    /// Print results from files
     #[command(help_template = EXAMPLES_FIRST, before_help = REPORT_EXAMPLES, after_help = REPORT_CODES)]
     Report(Report),
     /// Compare two results: figures that are clearly better, and clearly worse
@@ -168,9 +164,6 @@ pub struct Run {
     /// Shorter run; prints figures but no verdicts. Implied if no experiment is named
     #[arg(long)]
     pub quick: bool,
-    /// Run only the I-th of N parts of the seeds; `bursar-lab report` merges the results
-    #[arg(long, value_name = "I/N", value_parser = shard, default_value_t = SeedShard::WHOLE)]
-    pub shard: SeedShard,
 }
 
 impl Run {
@@ -181,7 +174,6 @@ impl Run {
             && self.set.is_empty()
             && self.seeds == 1
             && !self.quick
-            && self.shard == SeedShard::WHOLE
     }
 }
 
@@ -199,17 +191,6 @@ pub struct Calibrate {
     /// Seed of the draws
     #[arg(long, value_name = "SEED", default_value_t = 1, allow_negative_numbers = true, value_parser = whole(0..=u64::MAX))]
     pub seed: u64,
-}
-
-fn shard(text: &str) -> Result<SeedShard, String> {
-    let number = |text: &str| text.parse::<u64>().ok();
-    let shard = text
-        .split_once('/')
-        .and_then(|(index, of)| Some((number(index)?, number(of)?)));
-    match shard {
-        Some((index, of)) if (1..=of).contains(&index) => Ok(SeedShard { index, of }),
-        _ => Err("must be I/N with I from 1 to N".to_owned()),
-    }
 }
 
 #[derive(Debug, ClapArgs)]
@@ -233,14 +214,5 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         super::Args::command().debug_assert();
-    }
-
-    #[test]
-    fn shards_count_from_one() {
-        let shard = super::shard("2/3").expect("a shard");
-        assert_eq!((shard.index, shard.of), (2, 3));
-        for wrong in ["", "1", "0/3", "4/3", "1/0", "-1/3", "a/b", "1/2/3"] {
-            assert!(super::shard(wrong).is_err(), "{wrong}");
-        }
     }
 }

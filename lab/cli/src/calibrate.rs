@@ -14,7 +14,7 @@ use std::thread;
 use bursar_experiments::draws::{Range, accepts, calibration_rows, draw, ranges};
 use bursar_experiments::experiment::PublishedRow;
 use bursar_experiments::experiment::{Draw, Draws};
-use bursar_experiments::{Plan, Request, SeedShard};
+use bursar_experiments::{Plan, Request};
 use bursar_sim::{CostModel, Settings, Simulator, Topology};
 
 use crate::args::Calibrate;
@@ -194,7 +194,6 @@ fn target(name: &str, row: PublishedRow) -> Result<Target, Failure> {
         assignments: &assignments,
         is_quick: false,
         seeds: 1,
-        shard: SeedShard::WHOLE,
     };
     let plan = Plan::new(experiment, request).map_err(Failure::usage)?;
     Ok(Target { row, plan })

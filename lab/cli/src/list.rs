@@ -14,7 +14,6 @@ use crate::format;
 use crate::jobs::{self, Batch};
 use crate::markup::Markup;
 use crate::options::Global;
-use crate::options::TextFormat;
 use crate::output::Output;
 use crate::run::{self, Wanted};
 use crate::units::long_time;
@@ -63,7 +62,7 @@ struct Parameter {
 
 /// Lists and writes.
 pub fn list(list: &List, global: &Global) -> Result<ExitCode, Failure> {
-    let format = global.text_format()?;
+    let is_json = global.is_json()?;
     let all = match &list.experiment {
         Some(name) => vec![described(name)?],
         None => bursar_experiments::names()
@@ -75,16 +74,10 @@ pub fn list(list: &List, global: &Global) -> Result<ExitCode, Failure> {
         Some(_) => details(&all[0], form),
         None => overview(&all, form),
     };
-    let text = match format {
-        TextFormat::Table => people(output.terminal()),
-        TextFormat::Markdown => people(Markup::Markdown),
-        TextFormat::Json if list.experiment.is_some() => format::json(&all[0])?,
-        TextFormat::Json => format::json(&all)?,
-        TextFormat::Ndjson => all
-            .iter()
-            .map(format::json_line)
-            .collect::<Result<_, _>>()?,
-        TextFormat::Csv => csv(&all),
+    let text = match (is_json, &list.experiment) {
+        (false, _) => people(output.terminal()),
+        (true, Some(_)) => format::json(&all[0])?,
+        (true, None) => format::json(&all)?,
     };
     output.write(&text, people)?;
     Ok(ExitCode::SUCCESS)
@@ -215,7 +208,7 @@ fn entry(name: &str, about: &str, form: Markup) -> String {
         Markup::Terminal { .. } => {
             form.item(name) + &wrapped(about, Some(width(form)), INDENT, INDENT)
         }
-        Markup::Markdown | Markup::Html => form.item(&format!("`{name}`: {about}")),
+        Markup::Html => form.item(&format!("`{name}`: {about}")),
     }
 }
 
@@ -223,49 +216,4 @@ fn entry(name: &str, about: &str, form: Markup) -> String {
 fn width(form: Markup) -> usize {
     const COLUMNS: usize = 80;
     form.width().unwrap_or(COLUMNS)
-}
-
-fn csv(all: &[Described]) -> String {
-    let mut lines = "experiment,kind,name,default,least,most,about,cpu_seconds\n".to_owned();
-    let number = |number: Option<u64>| number.map_or_else(String::new, |number| number.to_string());
-    for one in all {
-        let mut line = |kind: &str,
-                        name: &str,
-                        default: &str,
-                        ends: [Option<u64>; 2],
-                        about: &str,
-                        seconds: &str| {
-            let [least, most] = ends.map(number);
-            format::csv_line(
-                &mut lines,
-                &[
-                    &one.name, &kind, &name, &default, &least, &most, &about, &seconds,
-                ],
-            );
-        };
-        for it in &one.loads {
-            line(
-                "load",
-                &it.name,
-                "",
-                [None; 2],
-                &it.about,
-                &it.cpu_seconds.to_string(),
-            );
-        }
-        for it in &one.variants {
-            line("variant", &it.name, "", [None; 2], &it.about, "");
-        }
-        for it in &one.parameters {
-            line(
-                "parameter",
-                &it.name,
-                &it.default,
-                [it.least, it.most],
-                &it.about,
-                "",
-            );
-        }
-    }
-    lines
 }

@@ -1,4 +1,4 @@
-//! `bursar-lab report`: results that are in files, merged where they are parts of one run.
+//! `bursar-lab report`: results that are in files.
 
 use std::process::ExitCode;
 
@@ -8,13 +8,22 @@ use crate::options::Global;
 use crate::output::{self, Output};
 use crate::{format, result_file, table};
 
-/// Reads, merges and writes. A file that is read is not written.
+/// Reads and writes. A file that is read is not written.
 pub fn report(report: &Report, global: &Global) -> Result<ExitCode, Failure> {
     let format = global.format()?;
     output::refuse_to_replace(&report.files, global.output.as_deref())?;
-    let sources = report.files.iter().map(|path| result_file::read(path));
-    let sources = sources.collect::<Result<Vec<_>, _>>()?;
-    let documents = bursar_experiments::merge(&sources).map_err(Failure::usage)?;
+    let mut documents = Vec::new();
+    for path in &report.files {
+        documents.extend(result_file::read(path)?.documents);
+    }
+    // Those of an experiment beside each other.
+    let mut experiments: Vec<String> = Vec::new();
+    for document in &documents {
+        if !experiments.contains(&document.experiment) {
+            experiments.push(document.experiment.clone());
+        }
+    }
+    documents.sort_by_key(|it| experiments.iter().position(|name| *name == it.experiment));
     let output = Output::open(global)?;
     let text = format::documents(&documents, format, output.terminal(), global.verbose)?;
     output.write(&text, |form| table::run(&documents, form, global.verbose))?;

@@ -4,7 +4,6 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
 
-use bursar_experiments::Source;
 use bursar_experiments::document::{Document, SCHEMA};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -12,6 +11,14 @@ use serde_json::Value;
 use serde_json::error::Category;
 
 use crate::failure::Failure;
+
+/// A result file: its name, for messages, and its documents.
+#[derive(Clone, Debug)]
+pub struct Source {
+    pub name: String,
+    /// One document for each experiment and point.
+    pub documents: Vec<Document>,
+}
 
 /// Keys of every version of the document.
 #[derive(Deserialize)]

@@ -6,15 +6,15 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use bursar_experiments::document::Document;
-use bursar_experiments::{Plan, Request, SeedShard};
+use bursar_experiments::{Plan, Request};
 
 use crate::args::Run;
 use crate::failure::{Failure, INTERRUPTED, UNAVAILABLE};
 use crate::interruption;
 use crate::jobs::{self, Batch, Cause, Mailbox, Message, RunFailure};
 use crate::machine;
+use crate::options::Format;
 use crate::options::Global;
-use crate::options::{Format, TextFormat};
 use crate::output::Output;
 use crate::progress::Progress;
 use crate::screen::{self, Question};
@@ -78,7 +78,7 @@ fn shown(run: &Run, global: &Global) -> Result<(Shown, Output), Failure> {
     let format = global.format()?;
     let output = Output::open(global)?;
     Ok(match (run.is_alone(), format, &global.output) {
-        (true, Format::Text(TextFormat::Table), _) => (Shown::Screen, output),
+        (true, Format::Table, _) => (Shown::Screen, output),
         (true, Format::Html, Some(_)) => (Shown::ScreenAndPage(output), Output::standard(global)),
         _ => (Shown::Whole(format), output),
     })
@@ -167,7 +167,6 @@ pub fn batches(run: &Run) -> Result<Vec<Batch>, Failure> {
         set: &run.set,
         is_quick: run.quick || run.experiments.is_empty(),
         seeds: run.seeds,
-        shard: run.shard,
     };
     let batches = names.into_iter().map(|name| batch(name, &wanted));
     batches.collect()
@@ -188,7 +187,6 @@ pub struct Wanted<'a> {
     set: &'a [String],
     is_quick: bool,
     seeds: u64,
-    shard: SeedShard,
 }
 
 impl<'a> Wanted<'a> {
@@ -199,7 +197,6 @@ impl<'a> Wanted<'a> {
             set,
             is_quick,
             seeds: 1,
-            shard: SeedShard::WHOLE,
         }
     }
 }
@@ -216,7 +213,6 @@ pub fn batch(name: &str, wanted: &Wanted<'_>) -> Result<Batch, Failure> {
         assignments: wanted.set,
         is_quick: wanted.is_quick,
         seeds: wanted.seeds,
-        shard: wanted.shard,
     };
     let plan = Plan::new(experiment, request).map_err(Failure::usage)?;
     if let Some(model) = plan.drawn_from() {
@@ -244,9 +240,7 @@ fn announce(batches: &[Batch], global: &Global) {
     let runs = counted(jobs::count(batches), "run");
     let time = long_time(seconds);
     let advice = match is_long {
-        true => {
-            "--shard I/N splits them over machines. An interruption (Ctrl-C or SIGTERM) keeps those that have finished."
-        }
+        true => "An interruption (Ctrl-C or SIGTERM) keeps those that have finished.",
         false => "-v tells of each.",
     };
     let _ = writeln!(

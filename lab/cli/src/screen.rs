@@ -240,7 +240,7 @@ fn narrower(form: Markup) -> Markup {
     let width = Some(line_width(form) - INDENT.len());
     match form {
         Markup::Terminal { color, .. } => Markup::Terminal { color, width },
-        Markup::Markdown | Markup::Html => form,
+        Markup::Html => form,
     }
 }
 

@@ -1,4 +1,4 @@
-//! `-f svg` and `-f html`: pictures and pages that need nothing else.
+//! `-f html`: pages with pictures that need nothing else.
 
 mod common;
 
@@ -40,36 +40,30 @@ fn assert_complete(text: &str) {
 }
 
 #[test]
-fn pictures_and_pages_are_complete_in_themselves() {
+fn pages_are_complete_in_themselves() {
     let result = Scratch::new("pictures.json");
     let sweep = ["--seeds=2", "-scpus=4,8", "-o", result.path()];
-    let output = simulated(&sweep);
-    succeeded(&output);
-    for format in ["svg", "html"] {
-        let text = succeeded(&bursar(&["report", result.path(), "-f", format]));
-        assert_complete(&text);
-        for said in [
-            "combining",
-            "coalesced",
-            "SIMULATED (virtual time)",
-            "cost against cpus",
-        ] {
-            assert!(text.contains(said), "{format}: {said}");
-        }
-        assert_eq!(
-            text,
-            stdout(&bursar(&["report", result.path(), "-f", format]))
-        );
-        // The form follows the name, and what was just measured is what is read back.
-        let named = Scratch::new(&format!("pictures.{format}"));
-        let output = command()
-            .args(common::SIMULATED)
-            .args(["--seeds=2", "-scpus=4,8", "-o", named.path()])
-            .output()
-            .expect("the program starts");
-        succeeded(&output);
-        assert!(std::fs::read_to_string(&named.0).expect("a file") == text);
+    succeeded(&simulated(&sweep));
+    let page = document_of(&["report", result.path(), "-fhtml"]);
+    assert_complete(&page);
+    for said in [
+        "combining",
+        "coalesced",
+        "SIMULATED (virtual time)",
+        "cost against cpus",
+    ] {
+        assert!(page.contains(said), "{said}");
     }
+    assert_eq!(page, document_of(&["report", result.path(), "-fhtml"]));
+    // The form follows the name, and what was just measured is what is read back.
+    let named = Scratch::new("pictures.html");
+    let output = command()
+        .args(common::SIMULATED)
+        .args(["--seeds=2", "-scpus=4,8", "-o", named.path()])
+        .output()
+        .expect("the program starts");
+    succeeded(&output);
+    assert!(std::fs::read_to_string(&named.0).expect("a file") == page);
 }
 
 #[test]
@@ -88,37 +82,28 @@ fn hostile_names_stay_texts() {
     document["machine"]["model"] = HOSTILE.into();
     document["parameters"][HOSTILE] = HOSTILE.into();
     std::fs::write(&result.0, document.to_string()).expect("a temporary file");
-    for format in ["svg", "html"] {
-        let output = bursar(&["report", result.path(), "-f", format]);
-        succeeded(&output);
-        assert_complete(&stdout(&output));
-        assert!(!stdout(&output).contains("<script"));
-        assert!(stdout(&output).contains("{{ 1 }}") || format == "svg");
-    }
+    let page = document_of(&["report", result.path(), "-fhtml"]);
+    assert_complete(&page);
+    assert!(!page.contains("<script"));
+    assert!(page.contains("{{ 1 }}"));
 }
 
 #[test]
-fn what_has_no_picture_says_so() {
+fn what_has_no_page_says_so() {
     for arguments in [
-        &["list", "-fsvg"][..],
-        &["list", "-o", "/tmp/no-such-picture.svg"],
-        &["explore", "--schedules=10", "-fsvg"],
+        &["list", "-fhtml"][..],
+        &["list", "-o", "/tmp/no-such-page.html"],
+        &["explore", "--schedules=10", "-fhtml"],
+        &["compare", "a.json", "b.json", "-fhtml"],
     ] {
-        common::assert_refused(
-            arguments,
-            2,
-            "only `bursar-lab run` and `bursar-lab report` have",
-        );
+        common::assert_refused(arguments, 2, "does not have the form html");
     }
-    common::assert_refused(&["list", "-fhtml"], 2, "have the form html");
-    assert!(!std::path::Path::new("/tmp/no-such-picture.svg").exists());
+    assert!(!std::path::Path::new("/tmp/no-such-page.html").exists());
 }
 
 #[test]
 fn a_reader_that_goes_away_is_no_error() {
     let result = Scratch::new("pictures-unread.json");
     assert_eq!(simulated(&["-o", result.path()]).status.code(), Some(0));
-    for format in ["svg", "html"] {
-        assert_survives_a_reader_that_goes_away(&["report", "-f", format, result.path()]);
-    }
+    assert_survives_a_reader_that_goes_away(&["report", "-fhtml", result.path()]);
 }

@@ -1,4 +1,4 @@
-//! `bursar-lab report`: parts of a run give the whole, and nothing else is merged.
+//! `bursar-lab report`: results from files, and pages of them.
 
 mod common;
 
@@ -6,41 +6,29 @@ use common::*;
 use roxmltree::{Document, Node, ParsingOptions};
 use serde_json::{Value, json};
 
+/// An experiment's documents stand beside each other, and each is as it was.
 #[test]
-fn merged_shards_are_byte_for_byte_the_whole_run() {
-    let run = ["--seeds", "5", "-scpus=4,8"];
-    let whole = result("whole", &run);
-    let shards: Vec<_> = ["1/3", "2/3", "3/3"]
-        .into_iter()
-        .map(|shard| {
-            let name = format!("shard-{}", &shard[..1]);
-            result(&name, &[&run[..], &["--shard", shard]].concat())
-        })
-        .collect();
-    for order in [[0, 1, 2], [2, 0, 1]] {
-        let mut arguments = vec!["report", "-f", "json"];
-        arguments.extend(order.map(|place: usize| shards[place].path()));
-        let merged = bursar(&arguments);
-        succeeded(&merged);
-        let whole = std::fs::read_to_string(&whole.0).expect("the whole");
-        assert!(stdout(&merged) == whole, "{order:?} gives another document");
-    }
-    for format in ["table", "markdown", "csv", "ndjson"] {
-        let mut arguments = vec!["report", "-f", format];
-        arguments.extend(shards.iter().map(Scratch::path));
-        let merged = stdout(&bursar(&arguments));
-        assert_eq!(
-            merged,
-            stdout(&bursar(&["report", "-f", format, whole.path()]))
-        );
-        assert!(!merged.is_empty());
-    }
+fn results_of_several_files_are_reported_together() {
+    let one = result("one", &["-scpus=4,8"]);
+    let other = result("other", &["-sreaders=10"]);
+    let together = parsed(&["report", "-fjson", one.path(), other.path()]);
+    let mut expected = parsed(&["report", "-fjson", one.path()]);
+    let documents = expected.as_array_mut().expect("two documents");
+    documents.push(parsed(&["report", "-fjson", other.path()]));
+    assert_eq!(together, expected);
+    let stranger = with_value("stranger", &one, "/0/experiment", json!("another"));
+    let files = [one.path(), stranger.path(), other.path()];
+    let together = parsed(&[&["report", "-fjson"], &files[..]].concat());
+    let documents = together.as_array().expect("a list").iter();
+    let names: Vec<_> = documents.map(|it| it["experiment"].as_str()).collect();
+    let own = Some("memcg-flush");
+    assert_eq!(names, [own, own, own, own, Some("another")]);
 }
 
 #[test]
 fn a_file_that_is_read_is_not_written() {
-    let one = result("replaced-1", &["--seeds=2", "--shard=1/2"]);
-    let other = result("replaced-2", &["--seeds=2", "--shard=2/2"]);
+    let one = result("replaced-1", &[]);
+    let other = result("replaced-2", &["-sseed=2"]);
     let before = std::fs::read_to_string(&one.0).expect("a result");
     let link = Scratch::new("replaced-link.json");
     std::os::unix::fs::symlink(&one.0, &link.0).expect("a link");
@@ -139,54 +127,14 @@ fn a_result_with_a_wrong_key_is_refused_with_the_key() {
 }
 
 #[test]
-fn results_of_different_runs_are_not_merged() {
-    let one = result("one", &[]);
-    let other = result("other", &["-sseed=2"]);
-    document_of(&["report", one.path(), other.path(), "-fjson"]);
-    let cases = [
-        ("/machine/model", json!("fnv1a64:0"), "the cost model is"),
-        (
-            "/experiment_hash",
-            json!("fnv1a64:0"),
-            "the experiment's file is",
-        ),
-        ("/revision", json!("0"), "the revision is"),
-        ("/machine/topology", json!("cpus=9"), "the machine is"),
-        (
-            "/parameters/workers",
-            json!(5),
-            "parameter `workers` is\n  4 in",
-        ),
-    ];
-    assert_unlike("report", &one, &other, &cases);
-    assert_refused(
-        &["report", one.path(), one.path()],
-        2,
-        "`combining` has seed 1 twice in",
-    );
-    let again = result("again", &[]);
-    let arguments = ["report", one.path(), again.path()];
-    assert_refused(&arguments, 2, "`combining` has seed 1 in ");
-    assert_refused(&arguments, 2, again.path());
-}
-
-#[test]
-fn figures_of_hosts_and_simulated_ones_have_no_common_column() {
-    let simulated = result("column-sim", &[]);
-    let host = Scratch::new("column-host");
+fn figures_of_hosts_and_simulated_ones_say_what_they_are() {
+    let simulated = result("kind-sim", &[]);
+    let host = Scratch::new("kind-host");
     let arguments = ["-fjson", "-svariants=combining", "-o", host.path()];
     assert_eq!(common::quick(&arguments).status.code(), Some(0));
-    // As if of another experiment: results of one experiment on two machines are refused before.
-    let host = with_value("column-other", &host, "/experiment", json!("another"));
-    assert_refused(
-        &["report", "-fcsv", simulated.path(), host.path()],
-        2,
-        "cannot share a column",
-    );
-    let table = bursar(&["report", simulated.path(), host.path()]);
-    succeeded(&table);
-    assert!(stdout(&table).contains("SIMULATED figures"));
-    assert!(stdout(&table).contains("host figures"));
+    let table = document_of(&["report", simulated.path(), host.path()]);
+    assert!(table.contains("SIMULATED figures"));
+    assert!(table.contains("host figures"));
 }
 
 #[test]
@@ -258,19 +206,19 @@ fn the_contents_of_a_page_lead_to_its_parts() {
 #[test]
 fn a_page_begins_with_its_question_and_findings() {
     let result = result("findings", &["-scpus=4,8"]);
-    let markdown = stdout(&bursar(&["report", "-fmarkdown", result.path()]));
+    let table = document_of(&["report", result.path()]);
     with_page(&result, |page| {
         let titles: Vec<_> = all(page, "h1").map(said).collect();
         assert_eq!(titles, ["Does a read show what has already happened?"]);
         let summary = said(all(page, "header").next().expect("a summary"));
-        let of_variants = markdown.lines().filter_map(|line| {
-            let (variant, finding) = line.strip_prefix("- ")?.split_once(": ")?;
+        let of_variants = table.lines().filter_map(|line| {
+            let (variant, finding) = line.strip_prefix("  ")?.split_once(": ")?;
             let is_finding =
                 ["combining", "coalesced"].contains(&variant) && finding.contains(" reads missed ");
             is_finding.then_some(finding)
         });
         let findings: Vec<_> = of_variants.collect();
-        assert_eq!(findings.len(), 4, "{markdown}");
+        assert_eq!(findings.len(), 4, "{table}");
         for finding in findings {
             assert!(summary.contains(finding), "{finding}");
         }

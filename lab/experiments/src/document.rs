@@ -1,4 +1,4 @@
-//! The document of a run, which `bursar-lab run -f json` prints and `bursar-lab report` reads and merges.
+//! The document of a run, which `bursar-lab run -f json` prints and `bursar-lab report` reads.
 
 use std::fmt;
 

@@ -5,8 +5,8 @@
 //! measures. The threads' policies are in [`bursar_kernel`]. It uses no clock, no thread and no file of its
 //! own.
 //!
-//! Layers, bottom-up: [`measure`]; [`metrics`]; [`machine_info`], [`verdict`], [`document`], [`merge()`],
-//! [`compare`]; [`experiment`] with [`draws`], [`settings`]; [`workload`]; [`page_allocators`]; [`memcg_flush`],
+//! Layers, bottom-up: [`measure`]; [`metrics`]; [`machine_info`], [`verdict`], [`document`], [`compare`];
+//! [`experiment`] with [`draws`], [`settings`]; [`workload`]; [`page_allocators`]; [`memcg_flush`],
 //! [`vmstat_spread`], [`pcp_batch_free`]; all experiments; [`Plan`]; [`describe`].
 
 #![forbid(unsafe_code)]
@@ -20,7 +20,6 @@ pub mod experiment;
 pub mod machine_info;
 pub mod measure;
 pub mod memcg_flush;
-mod merge;
 pub mod metrics;
 pub mod name_list;
 mod one_line;
@@ -33,5 +32,4 @@ pub mod vmstat_spread;
 pub mod workload;
 
 pub use bursar_rig::random;
-pub use merge::{MergeError, Source, merge};
-pub use plan::{Error, Job, Plan, Request, SeedShard, experiment_named, names};
+pub use plan::{Error, Job, Plan, Request, experiment_named, names};

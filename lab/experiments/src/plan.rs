@@ -45,32 +45,6 @@ pub struct Request<'a> {
     pub is_quick: bool,
     /// Number of seeds.
     pub seeds: u64,
-    /// Part of the seeds.
-    pub shard: SeedShard,
-}
-
-/// The `index`-th of `of` parts of the seeds, counted from 1.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SeedShard {
-    /// Number of the part, from 1.
-    pub index: u64,
-    /// Number of parts.
-    pub of: u64,
-}
-
-impl SeedShard {
-    /// All seeds.
-    pub const WHOLE: Self = Self { index: 1, of: 1 };
-
-    fn has(self, nth_seed: u64) -> bool {
-        nth_seed % self.of == self.index - 1
-    }
-}
-
-impl fmt::Display for SeedShard {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.index, self.of)
-    }
 }
 
 /// An experiment with its parameters, checked and ready to run.
@@ -102,13 +76,6 @@ pub enum Error {
     Unknown(String),
     /// A parameter is invalid.
     Parameter(ParameterError),
-    /// The shard has none of the seeds.
-    EmptyShard {
-        /// The shard.
-        shard: SeedShard,
-        /// Number of seeds.
-        seeds: u64,
-    },
     /// The experiment's own file is invalid.
     File(String),
     /// A variant failed while it ran.
@@ -126,10 +93,6 @@ impl fmt::Display for Error {
                 write!(f, "unknown experiment `{name}`{hint}\n  there are:{known}")
             }
             Self::Parameter(error) => write!(f, "{error}"),
-            Self::EmptyShard { shard, seeds } => write!(
-                f,
-                "shard {shard} has no seed: a run is split by its seeds, of which there are {seeds}"
-            ),
             Self::File(error) => write!(f, "the experiment's file: {error}"),
             Self::Run(error) => write!(f, "{error}"),
         }
@@ -175,23 +138,14 @@ impl Plan {
         let first_seed = points
             .first()
             .map_or(0, |(_, parameters)| parameters.seed());
-        let seeds: Vec<u64> = (0..request.seeds)
-            .filter(|nth| request.shard.has(*nth))
-            .map(|nth| first_seed.wrapping_add(nth))
-            .collect();
-        if seeds.is_empty() {
-            return Err(Error::EmptyShard {
-                shard: request.shard,
-                seeds: request.seeds,
-            });
-        }
+        let seeds = (0..request.seeds).map(|nth| first_seed.wrapping_add(nth));
         let draws = settings.draws;
         Ok(Self {
             experiment,
             points,
             draws,
             first_seed,
-            seeds,
+            seeds: seeds.collect(),
         })
     }
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use bursar_experiments::machine_info::MachineKind;
 use bursar_experiments::metrics::{named, of_experiment};
 use bursar_experiments::verdict::by_seed;
-use bursar_experiments::{Plan, Request, SeedShard, experiment_named, names};
+use bursar_experiments::{Plan, Request, experiment_named, names};
 use bursar_sim::{Settings, Simulator, Topology};
 
 /// Settings of small runs that measure all that there is.
@@ -52,7 +52,6 @@ fn recorded(experiment: &str, assignments: &[&str]) -> BTreeSet<String> {
         assignments: &assignments,
         is_quick: true,
         seeds: 1,
-        shard: SeedShard::WHOLE,
     };
     let plan =
         Plan::new(experiment_named(experiment).expect("its file"), request).expect(experiment);

@@ -1,12 +1,12 @@
 //! Two files as pairs of documents.
 
-use bursar_experiments::Source;
 use bursar_experiments::compare::{Comparison, Judgement, comparable, difference};
 use bursar_experiments::document::Document;
 use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::points::points;
+use crate::result_file::Source;
 
 /// Two files, compared.
 #[derive(Serialize)]

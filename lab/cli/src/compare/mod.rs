@@ -4,36 +4,31 @@
 //! |---|---|
 //! | pairs of documents and variants | `compared.rs` |
 //! | the document, for people | `text.rs` |
-//! | the document, for programs | `data.rs` |
 //!
 //! `bursar_experiments::compare::rule` decides which figures are clearly better or worse.
 
 mod compared;
-mod data;
 mod text;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use bursar_experiments::Source;
 use bursar_experiments::compare::comparable;
 use clap::Args as ClapArgs;
 
 use self::compared::Compared;
 use crate::failure::{EXPECTATION_FAILED, Failure};
 use crate::format;
-use crate::markup::Markup;
 use crate::options::Global;
-use crate::options::TextFormat;
 use crate::output::{self, Output};
-use crate::result_file;
+use crate::result_file::{self, Source};
 
 pub const EXAMPLES: &str = "\
 Examples:
   bursar-lab run memcg-flush --seeds 20 -o before.json    then change and build
   bursar-lab run memcg-flush --seeds 20 -o after.json
   bursar-lab compare before.json after.json
-  bursar-lab compare before.json after.json -o changes.csv
+  bursar-lab compare before.json after.json -o changes.json
 
 Two results are compared where experiment, machine, cost model and parameters
 are the same, except for the seed.
@@ -64,19 +59,16 @@ pub struct Compare {
 
 /// Reads, compares and writes.
 pub fn compare(compare: &Compare, global: &Global) -> Result<ExitCode, Failure> {
-    let format = global.text_format()?;
+    let is_json = global.is_json()?;
     output::refuse_to_replace([&compare.a, &compare.b], global.output.as_deref())?;
     let a = read(&compare.a)?;
     let b = read(&compare.b)?;
     let compared = Compared::new(&a, &b)?;
     let output = Output::open(global)?;
     let people = |form| text::text(&compared, form, global.verbose);
-    let text = match format {
-        TextFormat::Table => people(output.terminal()),
-        TextFormat::Markdown => people(Markup::Markdown),
-        TextFormat::Json => format::json(&compared)?,
-        TextFormat::Ndjson => data::ndjson(&compared)?,
-        TextFormat::Csv => data::csv(&compared)?,
+    let text = match is_json {
+        true => format::json(&compared)?,
+        false => people(output.terminal()),
     };
     output.write(&text, people)?;
     Ok(match compared.worse {
@@ -92,7 +84,7 @@ fn read(path: &Path) -> Result<Source, Failure> {
         let mut before = source.documents[..place].iter();
         if before.any(|other| comparable(document, other)) {
             return Err(Failure::usage(format!(
-                "{}: has one experiment with the same machine and parameters twice; `bursar-lab report` merges parts of one run",
+                "{}: has one experiment with the same machine and parameters twice",
                 source.name
             )));
         }

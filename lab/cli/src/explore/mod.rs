@@ -19,9 +19,7 @@ use bursar_check::explore::{Campaign, Document, targets};
 
 use crate::failure::{EXPECTATION_FAILED, Failure, INTERRUPTED};
 use crate::interruption;
-use crate::markup::Markup;
 use crate::options::Global;
-use crate::options::TextFormat;
 use crate::output::Output;
 use crate::progress::Progress;
 
@@ -35,7 +33,7 @@ pub fn explore(explore: &Explore, global: &Global) -> Result<ExitCode, Failure> 
              `--sections atomic`",
         ));
     }
-    let format = global.text_format()?;
+    let is_json = global.is_json()?;
     let output = Output::open(global)?;
     let document = match explore.replay {
         Some(schedule) => {
@@ -56,12 +54,9 @@ pub fn explore(explore: &Explore, global: &Global) -> Result<ExitCode, Failure> 
             document
         }
     };
-    let text = match format {
-        TextFormat::Table => text::text(&document, output.terminal()),
-        TextFormat::Markdown => text::text(&document, Markup::Markdown),
-        TextFormat::Json => document::json(&document)?,
-        TextFormat::Ndjson => document::ndjson(&document)?,
-        TextFormat::Csv => document::csv(&document),
+    let text = match is_json {
+        true => document::json(&document)?,
+        false => text::text(&document, output.terminal()),
     };
     output.write(&text, |form| text::text(&document, form))?;
     Ok(if document.interrupted {

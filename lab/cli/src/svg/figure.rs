@@ -1,17 +1,16 @@
-//! A picture with the texts around it.
+//! A picture, and the texts that the page shows around it.
 
 use bursar_experiments::document::Document;
 use bursar_experiments::machine_info::{MachineInfo, MachineKind};
 use bursar_experiments::measure::Unit;
 
 use super::bars::Bars;
-use super::canvas::{Anchor, Canvas};
+use super::canvas::Canvas;
 use super::lines::{Entry, Lines};
-use super::panel::paragraph;
-use super::style::{EMBEDDED, EMBEDDED_BARS, SUBTITLE};
+use super::style::{EMBEDDED, EMBEDDED_BARS};
 use super::timeline::Moments;
 
-/// One picture of a document, with the texts around it.
+/// One picture of a document, and the texts around it.
 pub struct Figure<'a> {
     pub title: String,
     /// Instructions for reading it.
@@ -50,17 +49,6 @@ impl Figure<'_> {
             Drawing::Lines(lines) => lines.legend(),
             Drawing::Bars(_) | Drawing::Moments(_) => Vec::new(),
         }
-    }
-
-    /// Title, reading and picture, below what is there.
-    pub(super) fn draw(&self, canvas: &mut Canvas) {
-        canvas.top += 30.0;
-        let at = (canvas.sheet.margin, canvas.top);
-        canvas.text(at, Anchor::Start, SUBTITLE, &self.title);
-        canvas.top += 2.0;
-        paragraph(canvas, &self.reading);
-        canvas.top += 10.0;
-        self.drawing.draw(canvas);
     }
 }
 

@@ -9,7 +9,7 @@ use super::canvas::{Anchor, Canvas, px};
 use super::cast::Part;
 use super::panel::{LINE, Panel, label_width, shortened};
 use super::style::Stroke;
-use super::style::{BODY, FEATURED, NAME, SMALL, THIN};
+use super::style::{FEATURED, NAME, SMALL, THIN};
 
 /// Lines, and the axes that they are on.
 pub struct Lines<'a> {
@@ -65,11 +65,9 @@ pub enum Sign {
     Published(&'static str),
 }
 
-/// Height of an entry of a legend.
-const ENTRY: f64 = 32.0;
-/// Width of the sample in front of an entry.
-const SAMPLE: f64 = 34.0;
-const LEAST_HEIGHT: f64 = 270.0;
+const HEIGHT: f64 = 270.0;
+/// Small plots in a row.
+const COLUMNS: usize = 2;
 /// Height of a small plot.
 const SMALL_HEIGHT: f64 = 120.0;
 /// Space between two small plots.
@@ -123,18 +121,13 @@ impl Lines<'_> {
     }
 
     fn draw_together(&self, canvas: &mut Canvas) {
-        let legend = self.legend();
         let sheet = canvas.sheet;
         let left = sheet.margin + label_width(&self.up_marks);
-        let beside = match sheet.legend_left {
-            Some(_) => ENTRY * legend.len() as f64,
-            None => 0.0,
-        };
         let panel = Panel {
             left,
             top: canvas.top + LINE + 6.0,
             width: sheet.plot_right - left,
-            height: LEAST_HEIGHT.max(beside),
+            height: HEIGHT,
         };
         self.name_up(canvas);
         panel.grid(canvas, &self.across_marks, &self.up_marks);
@@ -150,28 +143,15 @@ impl Lines<'_> {
         let middle = panel.left + panel.width / 2.0;
         let at = (middle, bottom + 2.0 * LINE + 4.0);
         canvas.text(at, Anchor::Middle, SMALL, &self.across);
-        if let Some(left) = sheet.legend_left {
-            for (place, entry) in legend.iter().enumerate() {
-                let y = panel.top + 10.0 + ENTRY * place as f64;
-                entry.draw(canvas, (left, y));
-            }
-        }
         canvas.top = bottom + 2.0 * LINE + 12.0;
     }
 
     fn draw_small(&self, canvas: &mut Canvas) {
         let sheet = canvas.sheet;
-        if sheet.legend_left.is_some() {
-            for (place, entry) in self.legend().iter().enumerate() {
-                let left = sheet.margin + 260.0 * place as f64;
-                entry.draw(canvas, (left, canvas.top + 14.0));
-            }
-            canvas.top += ENTRY + 8.0;
-        }
         self.name_up(canvas);
         canvas.top += LINE;
         let left = sheet.margin + label_width(&self.up_marks);
-        let columns = sheet.columns.min(self.lines.len()).max(1);
+        let columns = COLUMNS.min(self.lines.len()).max(1);
         let room = sheet.width - sheet.margin - 12.0 - left;
         let width = (room - GAP * (columns - 1) as f64) / columns as f64;
         for (row, lines) in self.lines.chunks(columns).enumerate() {
@@ -282,20 +262,5 @@ fn published(canvas: &mut Canvas, panel: Panel, line: &Line<'_>) {
         let [lo, at, hi] = figure.up.map(|up| panel.at(figure.across, up));
         canvas.line(lo, hi, color, 1.5);
         canvas.diamond(at, color);
-    }
-}
-
-impl Entry {
-    fn draw(&self, canvas: &mut Canvas, (left, y): (f64, f64)) {
-        let text = left + SAMPLE + 8.0;
-        match self.sign {
-            Sign::Line(stroke) => canvas.path(&format!("M{left} {y}H{}", left + SAMPLE), stroke),
-            Sign::Published(color) => canvas.diamond((left + SAMPLE / 2.0, y), color),
-        }
-        let name = shortened(&self.name, BODY, 180.0);
-        canvas.text((text, y + 4.0), Anchor::Start, BODY, &name);
-        if !self.figures.is_empty() {
-            canvas.text((text, y + 17.0), Anchor::Start, SMALL, &self.figures);
-        }
     }
 }

@@ -1,4 +1,4 @@
-//! Frame, grid and labels of one plot; paragraphs.
+//! Frame, grid and labels of one plot.
 //!
 //! Labels that would touch are left out, and the frame begins where the widest label ends. The name of the axis that goes up
 //! stands above the frame, where no label is.
@@ -98,24 +98,4 @@ pub fn shortened(text: &str, look: super::style::Type, width: f64) -> String {
         kept.pop();
     }
     kept + "…"
-}
-
-/// Writes a text on lines no longer than the sheet, parted between words.
-pub fn paragraph(canvas: &mut Canvas, text: &str) {
-    let margin = canvas.sheet.margin;
-    let room = canvas.sheet.width - 2.0 * margin;
-    let mut line = String::new();
-    for word in text.split(' ') {
-        if !line.is_empty() && text_width(&format!("{line} {word}"), SMALL) > room {
-            canvas.top += LINE;
-            canvas.text((margin, canvas.top), Anchor::Start, SMALL, &line);
-            line.clear();
-        }
-        if !line.is_empty() {
-            line.push(' ');
-        }
-        line.push_str(word);
-    }
-    canvas.top += LINE;
-    canvas.text((margin, canvas.top), Anchor::Start, SMALL, &line);
 }

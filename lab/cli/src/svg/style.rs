@@ -25,27 +25,13 @@ pub struct Sheet {
     pub margin: f64,
     /// Right edge of a single plot.
     pub plot_right: f64,
-    /// Left edge of the legend; `None` where the surroundings show the legend.
-    pub legend_left: Option<f64>,
-    /// Small plots in a row.
-    pub columns: usize,
 }
 
-/// Sheet of a picture in a file of its own.
-pub const ALONE: Sheet = Sheet {
-    width: 960.0,
-    margin: 24.0,
-    plot_right: 716.0,
-    legend_left: Some(740.0),
-    columns: 4,
-};
 /// Sheet of a picture on a page, which has titles and legends of its own. Narrow, so that a telephone shows readable text.
 pub const EMBEDDED: Sheet = Sheet {
     width: 400.0,
     margin: 4.0,
     plot_right: 374.0,
-    legend_left: None,
-    columns: 2,
 };
 
 /// The same for bars, which need less room.
@@ -68,13 +54,9 @@ pub const PEN: f64 = 1.8;
 /// Width of a line that another one is compared with.
 pub const THIN: f64 = 1.0;
 
-pub const TITLE: Type = text(16.0, INK, true);
-pub const SUBTITLE: Type = text(13.0, INK, true);
 pub const NAME: Type = text(11.0, INK, true);
 pub const BODY: Type = text(12.0, INK, false);
 pub const SMALL: Type = text(11.0, FAINT_INK, false);
-/// Label that must not be overlooked.
-pub const LABEL: Type = text(11.0, ALARM, true);
 
 const fn text(size: f64, color: &'static str, bold: bool) -> Type {
     Type { size, color, bold }

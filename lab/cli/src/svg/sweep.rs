@@ -9,7 +9,7 @@ use bursar_experiments::metrics::{MetricInfo, Of};
 
 use super::axis::{LogAxis, Mark};
 use super::cast::{Part, of_variants};
-use super::figure::{Drawing, Figure, of_figures, origin};
+use super::figure::{Drawing, Figure, of_figures};
 use super::lines::{Line, Lines, Shape};
 use crate::points::settings;
 use crate::units::in_unit;
@@ -27,11 +27,6 @@ impl Sweep<'_> {
     /// The experiment that its documents are of.
     pub fn experiment(&self) -> &str {
         &self.points[0].1.experiment
-    }
-
-    /// Experiment and subject.
-    pub fn title(&self) -> String {
-        format!("{}: {}", self.experiment(), self.subject())
     }
 
     /// The parameter, and what else differs.
@@ -113,14 +108,8 @@ fn follows_cpus(key: &str, documents: &[(&Document, Settings)]) -> bool {
     })
 }
 
-/// Origin of a sweep's figures.
-pub fn origin_of_first(sweep: &Sweep<'_>) -> String {
-    let first = sweep.points[0].1;
-    format!("the first of {}: {}", sweep.points.len(), origin(first))
-}
-
 /// The kind of a sweep's figures.
-pub fn kind(sweep: &Sweep<'_>) -> MachineKind {
+fn kind(sweep: &Sweep<'_>) -> MachineKind {
     sweep.points[0].1.machine.kind()
 }
 

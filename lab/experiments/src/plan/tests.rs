@@ -7,7 +7,7 @@ use crate::verdict::{Basis, Row, Ruling, SEEDS_NEEDED};
 
 const EXPERIMENT: &str = "memcg-flush";
 
-fn plan(machine: MachineKind, assignments: &[&str], seeds: u64, shard: SeedShard) -> Plan {
+fn plan(machine: MachineKind, assignments: &[&str], seeds: u64) -> Plan {
     let assignments: Vec<_> = assignments.iter().map(|&text| text.to_owned()).collect();
     let request = Request {
         machine,
@@ -15,7 +15,6 @@ fn plan(machine: MachineKind, assignments: &[&str], seeds: u64, shard: SeedShard
         assignments: &assignments,
         is_quick: false,
         seeds,
-        shard,
     };
     Plan::new(experiment_named(EXPERIMENT).expect("the file"), request).expect("a plan")
 }
@@ -71,7 +70,7 @@ fn document(mut document: Document, variant: &str, seeds: u64, shares: &[(&str, 
 }
 
 fn broken(part: f64) -> Document {
-    let plan = plan(MachineKind::Host, &[], 1, SeedShard::WHOLE);
+    let plan = plan(MachineKind::Host, &[], 1);
     let empty = plan.document(0, host(), "a revision");
     document(empty, "combining", 1, &[(BROKEN_READS.name, part)])
 }
@@ -84,7 +83,7 @@ fn one_broken_read_fails_the_expectation() {
 
 #[test]
 fn what_did_not_run_is_not_judged() {
-    let plan = plan(MachineKind::Host, &[], 1, SeedShard::WHOLE);
+    let plan = plan(MachineKind::Host, &[], 1);
     let mut document = plan.document(0, host(), "a revision");
     document.conclude();
     assert!(document.holds() && document.expectations.is_empty());
@@ -124,7 +123,7 @@ fn all_variants_run_with_one_seed_before_any_runs_with_the_next() {
         "seed=7",
         "read_interval_ms=1,2",
     ];
-    let plan = plan(MachineKind::Host, &quick, 2, SeedShard::WHOLE);
+    let plan = plan(MachineKind::Host, &quick, 2);
     let jobs = plan.jobs();
     let named: Vec<_> = jobs[..4]
         .iter()
@@ -149,8 +148,7 @@ fn variants_that_no_figure_is_about_run_with_the_first_seeds_only() {
         machine_keys: &[],
         assignments: &["load=readers-10ms".to_owned()],
         is_quick: false,
-        seeds: 4,
-        shard: SeedShard { index: 1, of: 2 },
+        seeds: 2,
     };
     let plan = Plan::new(experiment.clone(), request).expect("a plan");
     let ran = |plan: &Plan| -> Vec<String> {
@@ -158,7 +156,7 @@ fn variants_that_no_figure_is_about_run_with_the_first_seeds_only() {
         jobs.map(|job| format!("{} {}", plan.variant(job), job.seed))
             .collect()
     };
-    assert_eq!(ran(&plan), ["combining 1", "coalesced 1", "coalesced 3"]);
+    assert_eq!(ran(&plan), ["combining 1", "coalesced 1", "coalesced 2"]);
     let named = [
         "load=readers-10ms".to_owned(),
         "variants=combining".to_owned(),
@@ -168,47 +166,19 @@ fn variants_that_no_figure_is_about_run_with_the_first_seeds_only() {
         ..request
     };
     let plan = Plan::new(experiment, request).expect("a plan");
-    assert_eq!(ran(&plan), ["combining 1", "combining 3"]);
+    assert_eq!(ran(&plan), ["combining 1", "combining 2"]);
 }
 
 #[test]
 fn a_run_has_its_own_seed() {
     let quick = ["duration_ms=10", "read_interval_ms=1", "workers=1"];
-    let plan = plan(MachineKind::Host, &quick, 2, SeedShard::WHOLE);
+    let plan = plan(MachineKind::Host, &quick, 2);
     let host = bursar_machine::Host::start().expect("the host has a backend");
     let result = plan.run(&host, plan.jobs()[6]).expect("a run");
     assert_eq!(
         (result.name.as_str(), result.ran_seeds),
         ("combining", vec![2])
     );
-}
-
-#[test]
-fn shards_are_balanced_and_have_each_seed_once() {
-    let whole = plan(MachineKind::Sim, &[], 20, SeedShard::WHOLE);
-    let mut seeds = Vec::new();
-    for index in 1..=3 {
-        let shard = plan(MachineKind::Sim, &[], 20, SeedShard { index, of: 3 });
-        assert!((6..=7).contains(&shard.seeds.len()));
-        seeds.extend(shard.seeds);
-    }
-    seeds.sort_unstable();
-    assert_eq!(seeds, whole.seeds);
-}
-
-#[test]
-fn a_shard_without_seeds_is_refused() {
-    let shard = SeedShard { index: 3, of: 3 };
-    let request = Request {
-        machine: MachineKind::Sim,
-        machine_keys: &[],
-        assignments: &[],
-        is_quick: false,
-        seeds: 2,
-        shard,
-    };
-    let error = Plan::new(experiment_named(EXPERIMENT).expect("the file"), request).unwrap_err();
-    assert_eq!(error, Error::EmptyShard { shard, seeds: 2 });
 }
 
 #[test]
@@ -224,7 +194,7 @@ fn names_and_files_agree() {
 
 /// The simulated machine's points, as the file has them.
 fn simulated(point: usize, machine: MachineInfo) -> Document {
-    let plan = plan(MachineKind::Sim, &[], 1, SeedShard::WHOLE);
+    let plan = plan(MachineKind::Sim, &[], 1);
     plan.document(point, machine, "a revision")
 }
 
@@ -248,19 +218,14 @@ fn published_figures_are_for_their_own_machine_and_load_only() {
     assert_eq!(simulated(1, sim(384)).verdicts[0].row, Row::Prediction);
     assert!(simulated(0, sim(72)).verdicts.is_empty());
     assert!(simulated(0, host()).verdicts.is_empty());
-    let plan = plan(
-        MachineKind::Sim,
-        &["readers=9999", "load=readers-10ms"],
-        1,
-        SeedShard::WHOLE,
-    );
+    let plan = plan(MachineKind::Sim, &["readers=9999", "load=readers-10ms"], 1);
     assert!(plan.document(0, sim(384), "").verdicts.is_empty());
 }
 
 #[test]
 fn a_document_states_no_value_for_what_each_seed_draws() {
     let stated = |assignments: &[&str]| {
-        let plan = plan(MachineKind::Sim, assignments, 1, SeedShard::WHOLE);
+        let plan = plan(MachineKind::Sim, assignments, 1);
         plan.document(0, sim(384), "").parameters["compute_ns"].clone()
     };
     assert_eq!(stated(&[]).as_str(), Some("drawn"));
@@ -281,16 +246,11 @@ fn of_ensemble(mut document: Document) -> Document {
 
 #[test]
 fn what_the_file_does_not_say_is_a_what_if() {
-    let one_model = plan(MachineKind::Sim, &["draws=none"], 1, SeedShard::WHOLE);
+    let one_model = plan(MachineKind::Sim, &["draws=none"], 1);
     let own = one_model.document(1, sim(384), "a revision");
     assert_eq!(own.verdicts[0].basis, Basis::OneModel);
     for changed in ["workers=1", "duration_ms=11", "compute_ns=1"] {
-        let plan = plan(
-            MachineKind::Sim,
-            &[changed, "load=readers-10ms"],
-            1,
-            SeedShard::WHOLE,
-        );
+        let plan = plan(MachineKind::Sim, &[changed, "load=readers-10ms"], 1);
         let document = plan.document(0, sim(384), "");
         assert_eq!(document.verdicts[0].basis, Basis::WhatIf, "{changed}");
     }

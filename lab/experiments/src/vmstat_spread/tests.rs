@@ -292,7 +292,7 @@ fn no_effect_is_not_reproduced() {
 #[test]
 fn the_quick_form_measures_from_the_second_period_on() {
     use crate::machine_info::MachineKind;
-    use crate::plan::{Plan, Request, SeedShard};
+    use crate::plan::{Plan, Request};
     let assignments = [
         "load=stress",
         "vm_mib=2000",
@@ -306,7 +306,6 @@ fn the_quick_form_measures_from_the_second_period_on() {
         assignments: &assignments,
         is_quick: true,
         seeds: 1,
-        shard: SeedShard::WHOLE,
     };
     let plan = Plan::new(experiment(), request).expect("a plan");
     let mut topology = Topology::new(72, 1, 1000);
