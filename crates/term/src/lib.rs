@@ -1,5 +1,5 @@
-//! What Bursar's tools share: tables that fit a terminal, numbers with units, documents as text or a page, options, exit codes, and
-//! files that are written whole. It knows nothing of Bursar.
+//! The text code that Bursar's tools share: tables that fit a terminal, numbers with units, documents as text or a page. Options,
+//! exit codes and files that are written whole are here too. It knows nothing of Bursar.
 //!
 //! Standard output holds the document that was asked for and nothing else; progress and remarks go to standard error.
 

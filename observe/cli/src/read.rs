@@ -13,7 +13,7 @@ use bursar_watch::symbols::Symbols;
 use clap::Args;
 
 use crate::document::Document;
-use crate::form::Form;
+use crate::form;
 use crate::recordings;
 use crate::text::{TITLE, text};
 
@@ -41,7 +41,7 @@ pub struct Read {
 
 /// Reads a file, and writes its document and, if asked, its recording.
 pub fn read(read: &Read, global: &Global) -> Result<ExitCode, Failure> {
-    let form = Form::of(global)?;
+    let format = global.format()?;
     let inputs: Vec<_> = [Some(read.file.clone()), read.kallsyms.clone()]
         .into_iter()
         .flatten()
@@ -57,7 +57,7 @@ pub fn read(read: &Read, global: &Global) -> Result<ExitCode, Failure> {
         recording::redact(&mut seen);
     }
     let recorded = place.map_or(Ok(()), |place| recordings::write(&seen, &place));
-    form.write(
+    form::write(format, 
         &Document::new(&seen, None, None, false),
         TITLE,
         text,

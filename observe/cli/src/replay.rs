@@ -32,7 +32,7 @@ use bursar_term::progress::Progress;
 use clap::Args;
 
 use self::document::{Document, Runs};
-use crate::form::Form;
+use crate::form;
 use crate::recordings;
 
 pub const EXAMPLES: &str = "\
@@ -57,7 +57,7 @@ const SEED: u64 = 1;
 
 /// Replays a recording, and writes one document.
 pub fn replay(replay: &Replay, global: &Global) -> Result<ExitCode, Failure> {
-    let form = Form::of(global)?;
+    let format = global.format()?;
     let path = &replay.file;
     refuse_to_replace([path], global.output.as_deref())?;
     let output = Output::open(global)?;
@@ -95,7 +95,7 @@ pub fn replay(replay: &Replay, global: &Global) -> Result<ExitCode, Failure> {
             draws: DRAWS,
         },
     );
-    form.write(&document, "A kernel's load, replayed", text::text, output)?;
+    form::write(format, &document, "A kernel's load, replayed", text::text, output)?;
     Ok(ExitCode::SUCCESS)
 }
 

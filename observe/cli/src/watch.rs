@@ -22,7 +22,7 @@ use clap::Args;
 
 use crate::command::{End, Message, Running};
 use crate::document::Document;
-use crate::form::Form;
+use crate::form;
 use crate::recordings;
 use crate::text::{TITLE, text};
 
@@ -73,7 +73,7 @@ const SECONDS: u64 = 10;
 const PROBE_PAUSE: Duration = Duration::from_millis(100);
 
 pub fn watch(watch: &Watch, global: &Global) -> Result<ExitCode, Failure> {
-    let form = Form::of(global)?;
+    let format = global.format()?;
     let output = Output::open(global)?;
     if !cfg!(target_os = "linux") {
         return Err(Failure::unavailable(Unavailable::System));
@@ -110,7 +110,7 @@ pub fn watch(watch: &Watch, global: &Global) -> Result<ExitCode, Failure> {
         recording::redact(&mut seen);
     }
     let recorded = place.map_or(Ok(()), |place| recordings::write(&seen, &place));
-    form.write(&document, TITLE, text, output)?;
+    form::write(format, &document, TITLE, text, output)?;
     recorded.map(|()| match is_interrupted {
         true => ExitCode::from(INTERRUPTED),
         false => ExitCode::SUCCESS,

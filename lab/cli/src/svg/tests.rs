@@ -53,7 +53,7 @@ fn texts(xml: &str) -> Vec<String> {
         .collect()
 }
 
-/// What the pictures say, and the page around them.
+/// The words of the pictures, and those of the page around them.
 fn said(documents: &[Document]) -> Vec<String> {
     let mut said = texts(&picture(documents));
     for figure in all_figures(documents) {
