@@ -161,7 +161,7 @@ fn upkeep_herd(seen: &Seen, figures: &Figures) -> Verdict {
         return say(Answer::Absent, why, "None.");
     }
     if herd.cpus_per_slot_max.max(herd.cpus_per_tick_max) < HERD_CPUS {
-        let advice = "None on this machine. With more CPUs there would be a herd: `--record` a run and `--replay` it with \
+        let advice = "None on this machine. With more CPUs there would be a herd: record a run, and `bursar-observe replay` it with \
                       `-m sim:cpus=384`.";
         return say(Answer::Absent, why, advice);
     }

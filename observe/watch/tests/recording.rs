@@ -89,7 +89,7 @@ fn hostile_files_do_no_more_than_fail() {
         (state >> 33) as usize % bound
     };
     let mut read = 0;
-    for case in 0..3_000 {
+    for case in 0..500 {
         let mut file = [OF_2, DEEP][case % 2].to_vec();
         for _ in 0..=below(3) {
             let place = below(file.len());
@@ -116,7 +116,7 @@ fn hostile_files_do_no_more_than_fail() {
             read += 1;
         }
     }
-    assert!(read > 100, "{read}");
+    assert!(read > 20, "{read}");
 }
 
 #[test]
