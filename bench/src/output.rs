@@ -38,7 +38,7 @@ impl Output {
         let mut paths: Vec<PathBuf> = json.map(Path::to_owned).into_iter().collect();
         if keep {
             let runs = Path::new(env!("CARGO_MANIFEST_DIR")).join("runs");
-            let model = bursar_conditions::cpu_model().unwrap_or_default();
+            let model = bursar_machine::host::cpu_model().unwrap_or_default();
             let run = runs.join(format!("{}-{}", bursar_conditions::today(), host(&model)));
             std::fs::create_dir_all(&run).map_err(|error| format!("{}: {error}", run.display()))?;
             paths.push(run.join(format!("{kind}.json")));
