@@ -56,18 +56,13 @@ pub(crate) fn sleep(engine: &Engine, timer: Timer) {
 }
 
 fn timed_sleep(world: &World, timed: &Timed, timer: Timer) {
+    let current = world.tasks.current.get();
     timed.sync(world);
     if timer.deadline_ns > world.clock.now_ns() {
-        let current = world.tasks.current.get();
         timed.arm(world, expiry_ns(world, timer), timer.kind, current);
         timed.block(world);
     }
-    kill_if_due(world, timed);
-}
-
-/// Ends the current task if its time has come, but not in a destructor, because a task dies once.
-fn kill_if_due(world: &World, timed: &Timed) {
-    let current = world.tasks.current.get();
+    // Not in a destructor, because a task dies once.
     if !std::thread::panicking() && timed.faults.takes_life(current, world.clock.now_ns()) {
         std::panic::resume_unwind(Box::new(Killed));
     }

@@ -8,7 +8,7 @@
 //! Run-ahead: a task whose CPU is the earliest anyway goes on without leaving its stack. The order of events is the
 //! same.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -24,6 +24,7 @@ use crate::lines::{Access, LineId};
 use crate::settings::{Mode, Settings};
 use crate::task::{NOBODY, Step, Task, TaskId};
 use crate::timed::Timed;
+use crate::tournament::NEVER;
 use crate::world::World;
 
 thread_local! {
@@ -108,6 +109,12 @@ impl Engine {
         self.world.tasks.is_scheduled()
     }
 
+    /// Returns whether a task is running, and spends time.
+    #[inline]
+    fn has_clock(&self) -> bool {
+        self.is_scheduled() && self.timed().is_some()
+    }
+
     /// Number of forks so far.
     pub(crate) fn forks(&self) -> u64 {
         self.explored().map_or(0, |explored| explored.forks.get())
@@ -165,36 +172,34 @@ impl Engine {
     /// Accesses a line; the current task spends the time.
     #[inline]
     pub(crate) fn access(&self, line: LineId, access: Access, extra_ns: u64) {
-        if let Some(timed) = self.timed()
-            && self.is_scheduled()
-        {
-            timed.access(&self.world, line, access, extra_ns);
+        if self.has_clock() {
+            self.world.access(line, access, extra_ns);
         }
     }
 
     /// Begins to fetch a line; the current task goes on.
     pub(crate) fn prefetch(&self, line: LineId, access: Access) {
-        if let Some(timed) = self.timed()
-            && self.is_scheduled()
-        {
+        if self.has_clock() {
             // The line changes hands now, so in the order of events.
-            timed.visible(&self.world, Step::Load, line);
-            timed.prefetch(&self.world, line, access);
+            self.visible(Step::Load, line);
+            let (cpu, now_ns) = (self.world.tasks.cpu.get(), self.now_ns());
+            let sent_ns = self.world.lines.prefetch(line, cpu, access, now_ns);
+            self.world.clock.set(sent_ns);
         }
     }
 
     /// Spends time of the current task. An exploration has no time.
     #[inline]
     pub(crate) fn spend(&self, duration_ns: u64) {
-        if self.is_scheduled() && self.timed().is_some() {
+        if self.has_clock() {
             self.world.clock.advance(duration_ns);
         }
     }
 
     /// Spends time of the current task, and returns when its turn comes again. No step of an exploration.
     pub(crate) fn pass(&self, duration_ns: u64) {
-        if self.timed().is_some() {
-            self.spend(duration_ns);
+        if self.has_clock() {
+            self.world.clock.advance(duration_ns);
             self.sync();
         }
     }
@@ -266,8 +271,13 @@ impl Engine {
         let routine = routine.unwrap_or_else(|error| {
             panic!("no stack for simulated task {number}: {error}");
         });
-        let task = Task::new(routine, cpu, is_bound);
-        self.world.tasks.list.borrow_mut().push(task);
+        self.world.tasks.list.borrow_mut().push(Task {
+            routine: RefCell::new(Some(routine)),
+            cpu: Cell::new(cpu),
+            spin_until_ns: Cell::new(NEVER),
+            is_bound,
+            ..Task::default()
+        });
     }
 }
 

@@ -107,13 +107,13 @@ impl Explored {
             // The task unwinds towards the failure that is reported. Others go on only if it has to wait for them.
             return;
         }
-        world.events.count(|counts| counts.steps += 1);
+        world.count(|counts| counts.steps += 1);
         world.clock.advance(1);
         self.last.set((world.tasks.current.get(), point));
         if !world.run.is_unwinding() {
             world.run_check();
         }
-        if world.events.counts.get().steps > STEPS_MAX {
+        if world.counts.get().steps > STEPS_MAX {
             let steps = STEPS_MAX;
             Self::fail_waiting(world, Failure::TooLong { steps });
         }
@@ -176,7 +176,7 @@ impl Explored {
         );
         drop(tasks);
         let current = world.tasks.current.get();
-        let steps = world.events.counts.get().steps;
+        let steps = world.counts.get().steps;
         let is_polite = point == Point::Relax;
         let mut chooser = self.chooser.borrow_mut();
         chooser.pass(current, steps, is_polite);
@@ -204,7 +204,7 @@ impl Explored {
         if moved_to > 0 && current != NOBODY && (moved_to as usize) <= world.cpus() {
             world.tasks.with_current(|task| {
                 if !task.is_bound && task.cpu.replace(moved_to - 1) != moved_to - 1 {
-                    world.events.count(|counts| counts.migrations += 1);
+                    world.count(|counts| counts.migrations += 1);
                     task.break_section();
                 }
             });

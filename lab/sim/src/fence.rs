@@ -11,7 +11,7 @@ pub(crate) fn fence(engine: &Engine) {
         return;
     }
     engine.visible(Step::Fence, 0);
-    engine.world.events.count(|counts| counts.fences += 1);
+    engine.world.count(|counts| counts.fences += 1);
     match &engine.schedule {
         Schedule::Timed(timed) => timed_fence(engine, timed),
         Schedule::Explored(_) => explored_fence(engine),
@@ -85,19 +85,14 @@ fn interrupt_all(world: &World, timed: &Timed) {
         .advance(costs.fence_base_ns + wait_ns + targets * costs.fence_cpu_ns);
 }
 
-/// Passes a fence on one CPU after the other; other tasks go on in between.
+/// Passes a fence on one CPU after the other: sections that are under way there begin anew. Other tasks go on in between.
 fn explored_fence(engine: &Engine) {
     for cpu in 0..engine.world.cpus() as u32 {
-        break_sections(&engine.world, cpu);
-        engine.visible(Step::Fence, cpu);
-    }
-}
-
-/// Makes sections that are under way on `cpu` begin anew.
-fn break_sections(world: &World, cpu: u32) {
-    for task in world.tasks.list.borrow().iter() {
-        if task.cpu.get() == cpu {
-            task.break_section();
+        for task in engine.world.tasks.list.borrow().iter() {
+            if task.cpu.get() == cpu {
+                task.break_section();
+            }
         }
+        engine.visible(Step::Fence, cpu);
     }
 }

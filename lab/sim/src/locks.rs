@@ -57,11 +57,17 @@ fn lock(engine: &Engine, lock: LockId, waiting: Waiting) -> bool {
         assert!(before.is_none(), "nobody is there to give the lock back");
         return false;
     }
-    world.events.count(|counts| counts.acquisitions += 1);
+    world.count(|counts| counts.acquisitions += 1);
+    if let Some(timed) = engine.timed()
+        && waiting == Waiting::Spin
+    {
+        // Before it has the lock: a task that waits for one cannot be preempted either.
+        change_spins(world, timed, 1);
+    }
+    engine.visible(Step::Lock, lock);
     match &engine.schedule {
         Schedule::Timed(timed) => timed_lock(world, timed, lock, waiting),
         Schedule::Explored(explored) => {
-            engine.visible(Step::Lock, lock);
             let mut has_waited = false;
             while !own(world, lock) {
                 has_waited = true;
@@ -77,32 +83,24 @@ fn lock(engine: &Engine, lock: LockId, waiting: Waiting) -> bool {
 }
 
 fn timed_lock(world: &World, timed: &Timed, lock: LockId, waiting: Waiting) -> bool {
-    if waiting == Waiting::Spin {
-        // Before it has the lock: a task that waits for one cannot be preempted either.
-        change_spins(world, timed, 1);
-    }
-    timed.visible(world, Step::Lock, lock);
     let began_ns = world.clock.now_ns();
     let has_waited = match waiting {
         Waiting::Spin => lock_spinning(world, timed, lock),
         Waiting::Sleep => lock_sleeping(world, timed, lock),
     };
     if has_waited {
-        note_wait(world, waiting, world.clock.now_ns() - began_ns);
+        let waited_ns = world.clock.now_ns() - began_ns;
+        world.tasks.with_current(|task| {
+            let mut waits = task.lock_waits.get();
+            match waiting {
+                Waiting::Spin => waits.spin_ns += waited_ns,
+                Waiting::Sleep => waits.sleep_ns += waited_ns,
+            }
+            task.lock_waits.set(waits);
+        });
     }
     note_owned(world, timed, lock, waiting);
     has_waited
-}
-
-fn note_wait(world: &World, waiting: Waiting, waited_ns: u64) {
-    world.tasks.with_current(|task| {
-        let mut waits = task.lock_waits.get();
-        match waiting {
-            Waiting::Spin => waits.spin_ns += waited_ns,
-            Waiting::Sleep => waits.sleep_ns += waited_ns,
-        }
-        task.lock_waits.set(waits);
-    });
 }
 
 /// Notes that the current task has got a lock.
@@ -140,7 +138,7 @@ fn own(world: &World, lock: LockId) -> bool {
 }
 
 /// Takes the lock if it is free, and spends the time until then; returns whether that was later than now.
-fn timed_own(world: &World, timed: &Timed, lock: LockId) -> Option<bool> {
+fn timed_own(world: &World, lock: LockId) -> Option<bool> {
     let (line, free_ns, last_cpu) = world
         .locks
         .with(lock, |state| (state.line, state.free_ns, state.owner_cpu));
@@ -151,7 +149,7 @@ fn timed_own(world: &World, timed: &Timed, lock: LockId) -> Option<bool> {
     // The lock was taken when we came: the last owner ran ahead on the host, not in time.
     let has_waited = clock.now_ns() < free_ns;
     let atomic_ns = world.settings.costs.atomic_ns;
-    timed.access(world, line, Access::Write, atomic_ns);
+    world.access(line, Access::Write, atomic_ns);
     if clock.now_ns() < free_ns {
         let distance = lines.distance(last_cpu, world.tasks.cpu.get());
         clock.set(free_ns + lines.way_ns(distance));
@@ -163,7 +161,7 @@ fn lock_spinning(world: &World, timed: &Timed, lock: LockId) -> bool {
     let current = world.tasks.current.get();
     let mut has_spun = false;
     loop {
-        if let Some(has_waited) = timed_own(world, timed, lock) {
+        if let Some(has_waited) = timed_own(world, lock) {
             return has_spun || has_waited;
         }
         has_spun = true;
@@ -184,7 +182,7 @@ fn lock_sleeping(world: &World, timed: &Timed, lock: LockId) -> bool {
     let current = tasks.current.get();
     let mut times = 0;
     loop {
-        if let Some(has_waited) = timed_own(world, timed, lock) {
+        if let Some(has_waited) = timed_own(world, lock) {
             return has_waited || times > 0;
         }
         times += 1;
@@ -201,7 +199,7 @@ fn lock_sleeping(world: &World, timed: &Timed, lock: LockId) -> bool {
         world.clock.advance(world.settings.costs.syscall_ns);
         timed.sync(world);
         // The owner may have released it on our way into the kernel.
-        if timed_own(world, timed, lock).is_some() {
+        if timed_own(world, lock).is_some() {
             return true;
         }
         locks.with(lock, |state| {
@@ -243,7 +241,7 @@ fn try_lock(engine: &Engine, lock: LockId, waiting: Waiting) -> bool {
         Schedule::Explored(_) => own(world, lock),
     };
     if is_ours {
-        world.events.count(|counts| counts.acquisitions += 1);
+        world.count(|counts| counts.acquisitions += 1);
     }
     is_ours
 }
@@ -251,9 +249,9 @@ fn try_lock(engine: &Engine, lock: LockId, waiting: Waiting) -> bool {
 fn timed_try_lock(world: &World, timed: &Timed, lock: LockId, waiting: Waiting) -> bool {
     let (line, free_ns) = world.locks.with(lock, |state| (state.line, state.free_ns));
     // A lock that is released later than now counts as taken.
-    let is_ours = free_ns <= world.clock.now_ns() && timed_own(world, timed, lock).is_some();
+    let is_ours = free_ns <= world.clock.now_ns() && timed_own(world, lock).is_some();
     if !is_ours {
-        timed.access(world, line, Access::Read, 0);
+        world.access(line, Access::Read, 0);
         return false;
     }
     if waiting == Waiting::Spin {
@@ -292,7 +290,8 @@ fn timed_unlock(world: &World, timed: &Timed, lock: LockId, waiting: Waiting) {
         !state.spinners.is_empty() || !state.sleepers.is_empty()
     });
     if has_waiters || kind != LockKind::Queued {
-        timed.visible(world, Step::Unlock, lock);
+        timed.sync(world);
+        world.note(Step::Unlock, lock);
         hand_over(world, timed, lock, kind);
     } else {
         // No task can come in between.

@@ -98,7 +98,7 @@ impl Simulator {
 
     /// Hash of all events so far and their order.
     pub fn event_hash(&self) -> u64 {
-        self.engine().world.events.hash.get()
+        self.engine().world.hash.get()
     }
 
     /// Counts of the machine so far.
@@ -107,7 +107,7 @@ impl Simulator {
         Counts {
             transfers: engine.world.lines.transfers(),
             faults: engine.timed().map_or(0, |timed| timed.faults.struck()),
-            ..engine.world.events.counts.get()
+            ..engine.world.counts.get()
         }
     }
 

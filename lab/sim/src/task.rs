@@ -6,7 +6,6 @@ use std::collections::VecDeque;
 use bursar_machine::LockWaits;
 
 use crate::coroutine::Routine;
-use crate::tournament::NEVER;
 
 /// Number of a task of the current run.
 pub(crate) type TaskId = u32;
@@ -22,7 +21,7 @@ pub(crate) fn number_of(task: TaskId) -> u64 {
 }
 
 /// State of a task.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum State {
     /// On its CPU, or about to be.
     Running,
@@ -33,11 +32,13 @@ pub(crate) enum State {
     /// Waiting for its CPU, to go on spinning for a lock.
     SpinQueued,
     /// Waiting for a wake-up.
+    #[default]
     Blocked,
     Done,
 }
 
 /// Task of a run.
+#[derive(Default)]
 pub(crate) struct Task {
     pub(crate) routine: RefCell<Option<Routine>>,
     pub(crate) state: Cell<State>,
@@ -68,26 +69,6 @@ pub(crate) struct Task {
 }
 
 impl Task {
-    pub(crate) fn new(routine: Routine, cpu: u32, is_bound: bool) -> Self {
-        Self {
-            routine: RefCell::new(Some(routine)),
-            state: Cell::new(State::Blocked),
-            cpu: Cell::new(cpu),
-            is_granted: Cell::new(false),
-            spin_began_ns: Cell::new(0),
-            spin_until_ns: Cell::new(NEVER),
-            spins: Cell::new(0),
-            breaks: Cell::new(0),
-            sleeps: Cell::new(0),
-            ready_ns: Cell::new(0),
-            queued_ns: Cell::new(0),
-            lock_waits: Cell::default(),
-            mutexes: RefCell::default(),
-            operations: Cell::new(0),
-            is_bound,
-        }
-    }
-
     /// Makes a section that is under way begin anew.
     pub(crate) fn break_section(&self) {
         self.breaks.set(self.breaks.get() + 1);
@@ -95,6 +76,7 @@ impl Task {
 }
 
 /// Tasks of the current run.
+#[derive(Default)]
 pub(crate) struct Tasks {
     pub(crate) list: RefCell<Vec<Task>>,
     /// Number of tasks that have not ended.
@@ -106,15 +88,6 @@ pub(crate) struct Tasks {
 }
 
 impl Tasks {
-    pub(crate) fn new() -> Self {
-        Self {
-            list: RefCell::default(),
-            live: Cell::new(0),
-            current: Cell::new(NOBODY),
-            cpu: Cell::new(0),
-        }
-    }
-
     /// Returns whether a task is running.
     #[inline]
     pub(crate) fn is_scheduled(&self) -> bool {

@@ -1,7 +1,7 @@
 //! Virtual time: CPUs with clocks, run queues, slices, wake-ups. The earliest CPU goes on.
 
 use std::cell::{Cell, RefCell};
-use std::cmp::{Ordering, Reverse};
+use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 use bursar_rig::random::Random;
@@ -11,15 +11,15 @@ use crate::coroutine::{give_up, suspend};
 use crate::cpu_set::CpuSet;
 use crate::failure::Failure;
 use crate::fault::Injector;
-use crate::lines::{Access, LineId};
 use crate::ranks::{END_NS, Ranks, key_of_timer, time_ns};
 use crate::settings::Settings;
-use crate::task::{LockId, NOBODY, State, Step, TaskId};
+use crate::task::{LockId, NOBODY, State, TaskId};
 use crate::topology::PreemptionKind;
 use crate::tournament::{NEVER, Tournament};
 use crate::world::World;
 
 /// A CPU.
+#[derive(Default)]
 pub(crate) struct Cpu {
     /// Time of the CPU, while its task is not running on the host.
     clock_ns: Cell<u64>,
@@ -30,56 +30,17 @@ pub(crate) struct Cpu {
     deferred: RefCell<Vec<Alarm>>,
 }
 
-impl Cpu {
-    fn new() -> Self {
-        Self {
-            clock_ns: Cell::new(0),
-            current: Cell::new(NOBODY),
-            queue: RefCell::default(),
-            slice_end_ns: Cell::new(0),
-            deferred: RefCell::default(),
-        }
-    }
-}
-
-/// Wake-up of a task by a timer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Wake-up of a task by a timer. Timers that expire at once come in an order that the seed gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Alarm {
+    expires_ns: u64,
+    /// No two are equal.
+    tie: u64,
     task: TaskId,
     /// Number of the sleep that the alarm ends; it does not end another one.
-    number: u64,
+    sleep: u64,
     /// Waits until the CPU has something to do.
     is_deferrable: bool,
-}
-
-/// Timer that runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Armed {
-    expires_ns: u64,
-    /// Order of timers that expire at once, by the seed.
-    tie: u64,
-    alarm: Alarm,
-}
-
-impl Ord for Armed {
-    fn cmp(&self, other: &Self) -> Ordering {
-        // The heap gives the greatest first.
-        Reverse((self.expires_ns, self.tie)).cmp(&Reverse((other.expires_ns, other.tie)))
-    }
-}
-
-impl PartialOrd for Armed {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-/// Timers of a machine, the first to expire on top.
-#[derive(Default)]
-struct TimerHeap {
-    armed: RefCell<BinaryHeap<Armed>>,
-    /// Number of timers so far.
-    number: Cell<u64>,
 }
 
 /// Fences of a machine: one runs, and other tasks wait for the next.
@@ -106,7 +67,9 @@ pub(crate) struct Timed {
     idle: CpuSet,
     /// Number of tasks in the queues of all CPUs.
     queued: Cell<usize>,
-    timers: TimerHeap,
+    timers: RefCell<BinaryHeap<Reverse<Alarm>>>,
+    /// Number of timers so far.
+    timer_number: Cell<u64>,
     pub(crate) fences: RefCell<Fences>,
     pub(crate) random: RefCell<Random>,
     pub(crate) faults: Injector,
@@ -116,40 +79,24 @@ impl Timed {
     pub(crate) fn new(settings: &Settings) -> Self {
         let cpus = settings.topology.cpus;
         let mut random = Random::new(settings.seed);
+        let idle_cpu = |_| Cpu {
+            current: Cell::new(NOBODY),
+            ..Cpu::default()
+        };
         Self {
-            cpus: (0..cpus).map(|_| Cpu::new()).collect(),
+            cpus: (0..cpus).map(idle_cpu).collect(),
             ranks: Ranks::new(cpus, settings.seed, &mut random),
             tree: Tournament::new(cpus + 1),
             next_other: Cell::new(NEVER),
             event_ns: Cell::new(0),
             idle: CpuSet::new(cpus),
             queued: Cell::new(0),
-            timers: TimerHeap::default(),
+            timers: RefCell::default(),
+            timer_number: Cell::new(0),
             fences: RefCell::default(),
             random: RefCell::new(random),
             faults: Injector::new(&settings.faults, settings.seed),
         }
-    }
-
-    /// Prepares a visible operation: lets all tasks go first that are earlier.
-    pub(crate) fn visible(&self, world: &World, step: Step, subject: u32) {
-        self.sync(world);
-        world.note(step, subject);
-    }
-
-    /// Accesses a line; the current task spends the time.
-    #[inline]
-    pub(crate) fn access(&self, world: &World, line: LineId, access: Access, extra_ns: u64) {
-        let (cpu, now_ns) = (world.tasks.cpu.get(), world.clock.now_ns());
-        let served_ns = world.lines.access(line, cpu, access, now_ns);
-        world.clock.set(served_ns + extra_ns);
-    }
-
-    /// Begins to fetch a line; the current task goes on.
-    pub(crate) fn prefetch(&self, world: &World, line: LineId, access: Access) {
-        let (cpu, now_ns) = (world.tasks.cpu.get(), world.clock.now_ns());
-        let sent_ns = world.lines.prefetch(line, cpu, access, now_ns);
-        world.clock.set(sent_ns);
     }
 
     /// Puts all tasks on their CPUs, or near. Bound tasks come first, because the others can go elsewhere.
@@ -198,7 +145,7 @@ impl Timed {
             world.clock.set(clocks.fold(world.clock.now_ns(), u64::max));
         }
         self.fences.take();
-        self.timers.armed.borrow_mut().clear();
+        self.timers.borrow_mut().clear();
         self.tree.set(self.cpus.len(), NEVER);
         for (leaf, cpu) in self.cpus.iter().enumerate() {
             cpu.current.set(NOBODY);
@@ -224,7 +171,7 @@ impl Timed {
             // Its slice is over, and it would only wait there. (A task that may sleep goes to sleep.)
             here.clock_ns.set(now_ns.max(here.clock_ns.get()));
             world.tasks.set_state(task, State::SpinQueued);
-            world.events.count(|counts| counts.preemptions += 1);
+            world.count(|counts| counts.preemptions += 1);
             self.switch_out(world, cpu, task);
             return;
         }
@@ -294,19 +241,9 @@ impl Timed {
         }
     }
 
+    /// Returns when the current task is the earliest of all, and after a preemption that was due.
     #[cold]
     pub(crate) fn sync_slowly(&self, world: &World) {
-        self.wait_for_turn(world);
-        if world.run.is_checked.get() {
-            world.run_check();
-            if world.run.has_failed() {
-                give_up();
-            }
-        }
-    }
-
-    /// Returns when the current task is the earliest of all, and after a preemption that was due.
-    fn wait_for_turn(&self, world: &World) {
         let mut must_park = !world.settings.run_ahead;
         loop {
             let cpu = world.tasks.cpu.get();
@@ -326,13 +263,20 @@ impl Timed {
                 self.preempt(world);
                 continue;
             }
-            return self.update_horizon(world);
+            break;
+        }
+        self.update_horizon(world);
+        if world.run.is_checked.get() {
+            world.run_check();
+            if world.run.has_failed() {
+                give_up();
+            }
         }
     }
 
     fn preempt(&self, world: &World) {
         let (cpu, current) = (world.tasks.cpu.get(), world.tasks.current.get());
-        world.events.count(|counts| counts.preemptions += 1);
+        world.count(|counts| counts.preemptions += 1);
         world.tasks.with_current(|task| {
             task.state.set(State::Queued);
             task.break_section();
@@ -487,7 +431,7 @@ impl Timed {
                 .set(task.queued_ns.get() + (start_ns - ready_ns));
             start_ns
         });
-        world.events.count(|counts| counts.switches += 1);
+        world.count(|counts| counts.switches += 1);
         self.put_on(world, cpu, task, start_ns);
     }
 
@@ -499,7 +443,7 @@ impl Timed {
             .set(start_ns + world.settings.costs.slice_ns);
         world.tasks.with(task, |task| {
             if task.cpu.replace(cpu) != cpu {
-                world.events.count(|counts| counts.migrations += 1);
+                world.count(|counts| counts.migrations += 1);
             }
             let still_spins = task.state.get() == State::SpinQueued && !task.is_granted.get();
             task.spin_began_ns.set(start_ns);
@@ -529,7 +473,7 @@ impl Timed {
         let state = &self.cpus[cpu as usize];
         world.tasks.with(task, |task| {
             if task.cpu.replace(cpu) != cpu {
-                world.events.count(|counts| counts.migrations += 1);
+                world.count(|counts| counts.migrations += 1);
             }
             task.ready_ns.set(at_ns);
             task.state.set(State::Queued);
@@ -578,7 +522,7 @@ impl Timed {
     pub(crate) fn wake(&self, world: &World, task: TaskId, at_ns: u64) {
         debug_assert_eq!(world.tasks.state_of(task), State::Blocked);
         let (last, is_bound) = place_of(world, task);
-        world.events.count(|counts| counts.wakes += 1);
+        world.count(|counts| counts.wakes += 1);
         let idle_exit_ns = world.settings.costs.idle_exit_ns;
         match self.idle_near(world, last, is_bound) {
             Some(cpu) => self.run_on_idle(world, cpu, task, at_ns + idle_exit_ns),
@@ -640,44 +584,44 @@ impl Timed {
             // The timer never expires.
             return;
         }
-        let number = self.timers.number.get();
-        self.timers.number.set(number + 1);
+        let number = self.timer_number.get();
+        self.timer_number.set(number + 1);
         let shuffled = (number ^ world.settings.seed).wrapping_mul(0xd134_2543_de82_ef95);
-        self.timers.armed.borrow_mut().push(Armed {
+        self.timers.borrow_mut().push(Reverse(Alarm {
             expires_ns: expires_ns.max(world.clock.now_ns()),
-            // A bijection of the number, so that no two are equal.
+            // A bijection of the number.
             tie: shuffled ^ shuffled >> 32,
-            alarm: Alarm {
-                task,
-                number: world.tasks.with(task, |task| task.sleeps.get()),
-                is_deferrable: kind == TimerKind::Deferrable,
-            },
-        });
+            task,
+            sleep: world.tasks.with(task, |task| task.sleeps.get()),
+            is_deferrable: kind == TimerKind::Deferrable,
+        }));
         self.refresh_timers(world);
     }
 
     fn refresh_timers(&self, world: &World) {
-        let armed = self.timers.armed.borrow();
-        let key = armed
-            .peek()
-            .map_or(NEVER, |timer| key_of_timer(timer.expires_ns));
-        self.set_leaf(world, self.cpus.len(), key);
+        let timers = self.timers.borrow();
+        let expires_ns = timers.peek().map(|Reverse(first)| first.expires_ns);
+        self.set_leaf(
+            world,
+            self.cpus.len(),
+            expires_ns.map_or(NEVER, key_of_timer),
+        );
     }
 
     fn fire_timer(&self, world: &World) {
-        let timer = self.timers.armed.borrow_mut().pop();
-        let timer = timer.expect("the leaf says there is one");
-        let alarm = timer.alarm;
-        world.clock.set(timer.expires_ns);
-        let cpu = world.tasks.with(alarm.task, |task| task.cpu.get()) as usize;
-        let is_asleep = self.is_asleep(world, alarm);
-        if is_asleep && alarm.is_deferrable && self.cpus[cpu].current.get() == NOBODY {
-            self.cpus[cpu].deferred.borrow_mut().push(alarm);
-        } else if is_asleep {
-            let interrupt_ns = world.settings.costs.timer_interrupt_ns;
-            let begin_ns = timer.expires_ns + interrupt_ns;
-            self.interrupt(world, cpu as u32, interrupt_ns);
-            self.wake(world, alarm.task, begin_ns);
+        let alarm = self.timers.borrow_mut().pop();
+        let Reverse(alarm) = alarm.expect("the leaf says there is one");
+        world.clock.set(alarm.expires_ns);
+        if self.is_asleep(world, alarm) {
+            let cpu = world.tasks.with(alarm.task, |task| task.cpu.get());
+            let here = &self.cpus[cpu as usize];
+            if alarm.is_deferrable && here.current.get() == NOBODY {
+                here.deferred.borrow_mut().push(alarm);
+            } else {
+                let interrupt_ns = world.settings.costs.timer_interrupt_ns;
+                self.interrupt(world, cpu, interrupt_ns);
+                self.wake(world, alarm.task, alarm.expires_ns + interrupt_ns);
+            }
         }
         self.refresh_timers(world);
     }
@@ -685,7 +629,7 @@ impl Timed {
     /// Returns whether the sleep that the alarm is for goes on.
     fn is_asleep(&self, world: &World, alarm: Alarm) -> bool {
         world.tasks.with(alarm.task, |task| {
-            task.state.get() == State::Blocked && task.sleeps.get() == alarm.number
+            task.state.get() == State::Blocked && task.sleeps.get() == alarm.sleep
         })
     }
 }

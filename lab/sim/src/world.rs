@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::failure::{Failure, message_of};
-use crate::lines::Lines;
+use crate::lines::{Access, LineId, Lines};
 use crate::lock_table::LockTable;
 use crate::settings::Settings;
 use crate::task::{NOBODY, Step, Tasks};
@@ -72,21 +72,6 @@ pub struct Counts {
     pub steps: u64,
 }
 
-/// Events so far: their number by kind, and a hash of them and their order.
-pub(crate) struct Events {
-    pub(crate) counts: Cell<Counts>,
-    pub(crate) hash: Cell<u64>,
-}
-
-impl Events {
-    #[inline]
-    pub(crate) fn count(&self, change: impl FnOnce(&mut Counts)) {
-        let mut counts = self.counts.get();
-        change(&mut counts);
-        self.counts.set(counts);
-    }
-}
-
 /// Value that a panic carries.
 type Payload = Box<dyn Any + Send>;
 
@@ -127,7 +112,9 @@ pub(crate) struct World {
     pub(crate) locks: LockTable,
     pub(crate) tasks: Tasks,
     pub(crate) clock: Clock,
-    pub(crate) events: Events,
+    pub(crate) counts: Cell<Counts>,
+    /// Hash of all events so far and their order.
+    pub(crate) hash: Cell<u64>,
     pub(crate) run: Run,
 }
 
@@ -136,12 +123,13 @@ impl World {
         Self {
             lines: Lines::new(settings.topology.places(), &settings.costs),
             locks: LockTable::default(),
-            tasks: Tasks::new(),
-            clock: Clock::default(),
-            events: Events {
-                counts: Cell::default(),
-                hash: Cell::new(settings.seed),
+            tasks: Tasks {
+                current: Cell::new(NOBODY),
+                ..Tasks::default()
             },
+            clock: Clock::default(),
+            counts: Cell::default(),
+            hash: Cell::new(settings.seed),
             run: Run {
                 is_tainted: std::thread::panicking(),
                 ..Run::default()
@@ -154,19 +142,34 @@ impl World {
         self.settings.topology.cpus
     }
 
+    #[inline]
+    pub(crate) fn count(&self, change: impl FnOnce(&mut Counts)) {
+        let mut counts = self.counts.get();
+        change(&mut counts);
+        self.counts.set(counts);
+    }
+
+    /// Accesses a line; the current task spends the time.
+    #[inline]
+    pub(crate) fn access(&self, line: LineId, access: Access, extra_ns: u64) {
+        let (cpu, now_ns) = (self.tasks.cpu.get(), self.clock.now_ns());
+        let served_ns = self.lines.access(line, cpu, access, now_ns);
+        self.clock.set(served_ns + extra_ns);
+    }
+
     /// Notes an event of the current task.
     #[inline]
     pub(crate) fn note(&self, step: Step, subject: u32) {
         if !self.tasks.is_scheduled() {
             return;
         }
-        self.events.count(|counts| counts.events += 1);
+        self.count(|counts| counts.events += 1);
         let what = self.clock.now_ns()
             ^ (u64::from(self.tasks.current.get()) << 40)
             ^ (u64::from(subject) << 20)
             ^ (step as u64) << 60;
-        let mixed = (self.events.hash.get() ^ what).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        self.events.hash.set(mixed ^ mixed >> 29);
+        let mixed = (self.hash.get() ^ what).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.hash.set(mixed ^ mixed >> 29);
     }
 
     /// Returns whether the run goes on: tasks are left, and none has failed.
