@@ -33,9 +33,9 @@ use crate::table::{Entry, Table};
 ///   [`crate::PoolBuilder::never_refuse`] are not refused.
 /// * `grow` always charges. If it exceeds a limit, no `try_grow` below that limit succeeds until the usage is back
 ///   within, except in a sort's kept bytes.
-/// * Limits may change at any time ([`Group::set_max`]). A sort whose bytes then exceed the limit can still spill: what it returns
-///   while it spills, or while a limit is exceeded, stays charged for its own next requests ([`QueryReport::kept`]). The usage
-///   does not rise by these requests. A sort that merges in memory when the limit is lowered may be refused.
+/// * Limits may change at any time ([`Group::set_max`]). A sort whose bytes then exceed the limit can still end: what it returns
+///   while it merges rows, or while a limit is exceeded, stays charged for its own next requests ([`QueryReport::kept`]). The usage
+///   does not rise by these requests. Operators that cannot spill may be refused.
 /// * `reserved` is exact. `memory_limit` is the smallest `max` of the group and its ancestors.
 ///
 /// Operators come and go. Their figures stay in the pool's report until the pool ends, and then in its [`History`].

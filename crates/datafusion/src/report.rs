@@ -23,7 +23,8 @@ pub struct QueryReport {
     pub overshot: u64,
     /// Number of times that a consumer that can spill returned bytes after a refusal.
     pub spills: u64,
-    /// Bytes charged to the query's group that no consumer holds, while a limit is exceeded: those that its sorts need to spill.
+    /// Bytes charged to the query's group that no consumer holds: those that its sorts need to merge their rows. Others get them at
+    /// need while a sort puts its rows out and no limit is exceeded.
     pub kept: u64,
     /// Time since the pool was made.
     pub elapsed: Duration,

@@ -5,14 +5,20 @@
 //! consumers could take them meanwhile. After a limit is lowered below the usage, each of these requests would be refused. Then the
 //! sort would fail, although it uses no more memory than before.
 //!
-//! So what a sort returns stays charged, to the query's group, for the requests of that sort alone: while it spills, and while a
-//! limit is exceeded. The usage does not rise, because a request takes kept bytes whole or not at all. At most as many bytes are kept
-//! as the sort still holds, and as many more as it needs when it has spilled: the merge's bytes and the request that was refused. So
-//! the kept bytes go with the rows that are written. They also go when the sort goes on, and when its rows' consumer ends.
+//! A sort whose rows fit does the same once, before it merges them for its output.
+//!
+//! So what a sort returns stays charged, to the query's group, for the requests of that sort alone: while it merges, and while a
+//! limit is exceeded. The usage does not rise, because bytes above a limit are never charged anew. At most as many bytes are kept
+//! as the sort still holds, with the batches that left the rows and have not come to the merge. A sort that spills keeps as many
+//! more as it needs next: the merge's bytes and the request that was refused. So the kept bytes go with the rows that are written
+//! or put out. They also go when the sort goes on, and when it ends.
+//!
+//! A merge for the output may last as long as a client reads. So others get its kept bytes at need, by a reclaimer, as long as no
+//! limit is exceeded.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use bursar::{Charge, Group};
+use bursar::{Charge, Group, Registration};
 
 use crate::chain::Chain;
 use crate::share::{FairShare, Held};
@@ -40,10 +46,14 @@ struct State {
     merge_at_refusal: u64,
     /// Size of that request; 0 if there was none.
     refused: u64,
-    /// Whether the merge has returned its bytes to sort and write rows, and the sort has not gone on yet.
-    is_spilling: bool,
+    /// Whether rows are sorted and merged, to be written or put out, and the sort has not gone on yet.
+    is_merging: bool,
+    /// Bytes that rows returned since, and that the merge has not requested.
+    between: u64,
     /// Bytes of the query's group that neither holds.
     kept: Option<Charge>,
+    /// Gives kept bytes to others.
+    lender: Option<Registration>,
     /// Consumers that have ended.
     ended: Vec<Part>,
 }
@@ -56,14 +66,20 @@ impl State {
         }
     }
 
+    /// Returns whether it merges rows that were never refused, for the output.
+    fn puts_out(&self) -> bool {
+        self.is_merging && self.refused == 0
+    }
+
     /// Records a granted request. Returns kept bytes that are no longer needed.
     fn grow(&mut self, part: Part, bytes: u64) -> Option<Charge> {
         *self.of(part) += bytes;
+        self.between = self.between.saturating_sub(bytes);
         let goes_on = part == Part::Rows && self.merge == self.merge_at_refusal;
-        if !(self.is_spilling && goes_on) {
+        if !goes_on || !self.is_merging || self.puts_out() {
             return None;
         }
-        self.is_spilling = false;
+        self.is_merging = false;
         self.kept.take()
     }
 
@@ -72,8 +88,18 @@ impl State {
         let held = self.of(part);
         *held = held.saturating_sub(bytes);
         // A sort that has spilled once also spills its last rows.
-        let begins = part == Part::Merge && self.merge == 0 && self.rows > 0;
-        self.is_spilling |= begins && self.refused > 0;
+        let begins = match part {
+            Part::Merge => self.merge == 0 && self.rows > 0,
+            Part::Rows => self.refused == 0,
+        };
+        if begins && !self.is_merging {
+            (self.is_merging, self.between) = (true, 0);
+        }
+        self.between = match part {
+            Part::Rows => self.between.saturating_add(bytes),
+            // What the merge put out had come from the rows.
+            Part::Merge => self.between.saturating_sub(bytes),
+        };
     }
 
     /// Adds to the kept bytes, and returns those that are too many.
@@ -86,11 +112,21 @@ impl State {
                 kept
             }
         };
-        let needed = self.merge_at_refusal.saturating_add(self.refused);
-        let most = self.rows.saturating_add(self.merge).saturating_add(needed);
+        let next = self.merge_at_refusal.saturating_add(self.refused);
+        let parts = [self.rows, self.merge, self.between, next];
+        let most = parts.into_iter().fold(0, u64::saturating_add);
         let excess = kept.bytes().saturating_sub(most);
         let kept = self.kept.insert(kept);
         (excess > 0).then(|| kept.split(excess).ok()).flatten()
+    }
+
+    /// Takes up to that many kept bytes away, if others may have them.
+    fn lend(&mut self, bytes: u64) -> Option<Charge> {
+        if !self.puts_out() {
+            return None;
+        }
+        let kept = self.kept.as_mut()?;
+        kept.split(bytes.min(kept.bytes())).ok()
     }
 }
 
@@ -119,9 +155,10 @@ impl Sort {
         self.lock().kept.as_ref().map_or(0, Charge::bytes)
     }
 
-    /// Returns whether it has ended its rows. Then the merge reads files, as many at a time as it gets memory for.
+    /// Returns whether the merge reads files, as many at a time as it gets memory for.
     pub(crate) fn reads_files(&self) -> bool {
-        self.lock().ended.contains(&Part::Rows)
+        let state = self.lock();
+        state.ended.contains(&Part::Rows) && !state.puts_out()
     }
 
     /// Returns bytes to the group. Not under the lock, which functions that are called then may take.
@@ -145,27 +182,30 @@ impl Sort {
     pub(crate) fn refused(&self, bytes: u64) {
         let mut state = self.lock();
         // Not those that a sort makes while it spills.
-        if !state.is_spilling && state.kept.is_none() {
+        if !state.is_merging && state.kept.is_none() {
             (state.refused, state.merge_at_refusal) = (bytes, state.merge);
         }
     }
 
-    /// Covers a request by kept bytes, which move to `group`; returns whether it did. Rows get none while a merge runs, because the
-    /// merge cannot do without.
+    /// Covers a request by kept bytes, which move to `group`; returns whether it did. Rows that are written get none while a merge
+    /// runs, because the merge cannot do without.
     pub(crate) fn take(&self, part: Part, bytes: u64, group: &Group, chain: &Chain) -> bool {
         let mut state = self.lock();
         let Some(kept) = &mut state.kept else {
             return false;
         };
-        let is_over = chain.is_over();
-        if !is_over && kept.bytes() < bytes {
+        let missing = bytes.saturating_sub(kept.bytes());
+        if missing > 0 {
+            if chain.is_over() {
+                return false;
+            }
             // Together with what is free they may be enough.
             let kept = state.kept.take();
             drop(state);
             self.release(kept);
             return false;
         }
-        if part == Part::Rows && state.merge > state.merge_at_refusal {
+        if part == Part::Rows && !state.puts_out() && state.merge > state.merge_at_refusal {
             return false;
         }
         let kept = state.kept.as_mut();
@@ -189,7 +229,7 @@ impl Sort {
 
     /// Records that `bytes` are returned, of which `charged` were charged to `group`: keeps these or returns them.
     pub(crate) fn shrunk(
-        &self,
+        self: &Arc<Self>,
         part: Part,
         (bytes, charged): (u64, u64),
         group: &Group,
@@ -199,9 +239,13 @@ impl Sort {
         let mut returned = group.engine().remember(charged);
         let mut state = self.lock();
         state.shrink(part, bytes);
-        let is_needed = is_over || state.is_spilling;
+        let is_needed = is_over || state.is_merging;
         let is_kept = is_needed && charged == bytes && !state.ended.contains(&Part::Merge);
+        let is_lent = is_kept && state.puts_out() && state.lender.is_none();
         drop(state);
+        if is_lent {
+            self.lend(chain);
+        }
         let unneeded = if is_kept && returned.move_to(&chain.groups()[0]).is_ok() {
             self.lock().keep(returned)
         } else {
@@ -217,13 +261,35 @@ impl Sort {
         }
     }
 
-    /// Notes that a consumer ends. Returns all kept bytes, to be dropped, and whether the sort has ended.
+    /// Lets others have the kept bytes at need, until the sort is gone.
+    fn lend(self: &Arc<Self>, chain: &Chain) {
+        let (query, sort) = (&chain.groups()[0], Arc::downgrade(self));
+        let chain = Chain::of(query);
+        let lender = query.add_reclaimer(0, move |request| {
+            let Some(sort) = sort.upgrade().filter(|_| !chain.is_over()) else {
+                return 0;
+            };
+            let kept = sort.lock().lend(request.target);
+            let bytes = kept.as_ref().map_or(0, Charge::bytes);
+            sort.release(kept);
+            bytes
+        });
+        self.lock().lender = Some(lender);
+    }
+
+    /// Notes that a consumer ends. Returns kept bytes, to be dropped, and whether the sort has ended.
     pub(crate) fn end(&self, part: Part) -> (Option<Charge>, bool) {
         let mut state = self.lock();
         *state.of(part) = 0;
-        state.is_spilling = false;
         state.ended.push(part);
-        let (kept, has_ended) = (state.kept.take(), state.ended.len() == 2);
+        // The merge for the output goes on after the last rows have left for it.
+        let goes_on = part == Part::Rows && state.puts_out();
+        let kept = match goes_on {
+            true => None,
+            false => state.kept.take(),
+        };
+        state.is_merging &= goes_on;
+        let has_ended = state.ended.len() == 2;
         drop(state);
         if let Some((share, held)) = self.in_share() {
             // Usually none are held at the end, as below for others.

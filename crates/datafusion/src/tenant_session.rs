@@ -3,6 +3,7 @@
 mod depth;
 mod error;
 mod prepared;
+mod readings;
 mod tables;
 
 use std::fmt;
@@ -55,8 +56,8 @@ const PLANNING_STACK_BYTES: usize = 64 << 20;
 /// * DDL and DML need [`TenantSession::allow`]. `CREATE TABLE t AS SELECT` keeps rows that belong to no pool, and `COPY` and
 ///   `CREATE EXTERNAL TABLE` name files of the server.
 /// * `PREPARE` needs [`TenantSession::prepared_max`], and the group pays for each plan that is kept.
-/// * The length and the depth of a statement are bounded: [`TenantSession::statement_bytes_max`], [`TenantSession::depth_max`]. It is planned
-///   on a stack of stated size: [`TenantSession::planning_stack_bytes`].
+/// * The length and the depth of a statement are bounded: [`TenantSession::statement_bytes_max`], [`TenantSession::depth_max`]. So is the
+///   parser's work. The statement is planned on a stack of stated size: [`TenantSession::planning_stack_bytes`].
 /// * Before and after each statement the session must have the runtime that it began with.
 ///
 /// A tenant can still use CPU time, the memory of planning, and memory that operators and functions take without reserving it, as

@@ -1,5 +1,5 @@
 //! No statement of a tenant ends the process, however deep it nests. Each kind of statement runs in a process of its own, on half the stack
-//! that workers of tokio have.
+//! that workers of tokio have. Random mixes run several to a process. `BURSAR_SEED` is the first seed of these.
 #![cfg(feature = "sql")]
 
 use std::env;
@@ -15,6 +15,8 @@ use datafusion::prelude::{SessionConfig, SessionContext};
 
 const CHILD: &str = "BURSAR_TEST_DEEP_STATEMENT";
 const STACK_BYTES: usize = 1 << 20;
+const PROCESSES: u64 = 8;
+const MIXES_A_PROCESS: u64 = 50;
 
 /// Statements of one kind, by depth.
 type Kind = (&'static str, fn(usize) -> String);
@@ -257,11 +259,154 @@ const KINDS: &[Kind] = &[
     ("brackets that do not close", |n| {
         format!("SELECT {}", "(".repeat(n))
     }),
+    ("CAST that does not close", |n| {
+        format!("SELECT {}", "CAST(".repeat(n))
+    }),
+    ("CASE that does not end", |n| {
+        format!("SELECT {}", "CASE WHEN true THEN ".repeat(n))
+    }),
     ("a long name", |n| {
         select(&format!("a AS \"{}\"", "x".repeat(n)))
     }),
     ("a long literal", |n| format!("SELECT '{}'", "x".repeat(n))),
 ];
+
+/// What is nested: an expression with columns `a`, `s` and `b`, or a query.
+#[derive(Clone, Copy, PartialEq)]
+enum What {
+    Expr,
+    Query,
+}
+use What::{Expr, Query};
+
+/// Texts around an expression or query, and what it is then.
+const AROUND: &[(What, &str, &str, What)] = &[
+    (Expr, "(", ")", Expr),
+    (Expr, "(a + ", ")", Expr),
+    (Expr, "- ", "", Expr),
+    (Expr, "1 + ", "", Expr),
+    (Expr, "", " * a", Expr),
+    (Expr, "NOT ", "", Expr),
+    (Expr, "b AND ", " OR b", Expr),
+    (Expr, "s || ", "", Expr),
+    (Expr, "", "::int::text", Expr),
+    (Expr, "", " IS NULL", Expr),
+    (Expr, "", " IS DISTINCT FROM true", Expr),
+    (Expr, "", " BETWEEN 1 AND a", Expr),
+    (Expr, "", " LIKE 'x'", Expr),
+    (Expr, "", " AT TIME ZONE 'UTC'", Expr),
+    (Expr, "b IN (", ", true)", Expr),
+    (Expr, "CASE WHEN ", " THEN b ELSE NOT b END", Expr),
+    (Expr, "CASE WHEN b THEN ", " ELSE 0 END", Expr),
+    (Expr, "CASE ", " WHEN 1 THEN 2 END", Expr),
+    (Expr, "CAST(", " AS int)", Expr),
+    (Expr, "TRY_CAST(", " AS text)", Expr),
+    (Expr, "abs(", ")", Expr),
+    (Expr, "coalesce(", ", a)", Expr),
+    (Expr, "coalesce(a, ", ")", Expr),
+    (Expr, "nvl2(", ", a, a)", Expr),
+    (Expr, "named_struct('f', ", ")", Expr),
+    (Expr, "[", "]", Expr),
+    (Expr, "{'f': ", "}", Expr),
+    (Expr, "", "[1]", Expr),
+    (Expr, "(1, ", ")", Expr),
+    (Expr, "sum(", ") OVER (ORDER BY a)", Expr),
+    (Expr, "x -> ", "", Expr),
+    (Expr, "INTERVAL ", "", Expr),
+    (Expr, "SELECT ", " AS a, 's' AS s, true AS b", Query),
+    (
+        Expr,
+        "SELECT ",
+        " FROM (VALUES (1, 'x', true)) AS t (a, s, b)",
+        Query,
+    ),
+    (
+        Expr,
+        "SELECT * FROM (VALUES (1, 'x', true)) AS t (a, s, b) WHERE ",
+        "",
+        Query,
+    ),
+    (
+        Expr,
+        "SELECT count(*) FROM (VALUES (1, 'x', true)) AS t (a, s, b) GROUP BY ",
+        "",
+        Query,
+    ),
+    (Expr, "VALUES (", ")", Query),
+    (Query, "(", ")", Expr),
+    (Query, "EXISTS (", ")", Expr),
+    (Query, "a IN (", ")", Expr),
+    (Query, "a > ALL (", ")", Expr),
+    (Query, "(", ")", Query),
+    (Query, "", " UNION ALL SELECT 1", Query),
+    (Query, "(SELECT 1 INTERSECT ", ")", Query),
+    (Query, "SELECT * FROM (", ")", Query),
+    (
+        Query,
+        "SELECT 1 AS a FROM (",
+        ") AS t, (SELECT 1) AS u",
+        Query,
+    ),
+    (
+        Query,
+        "SELECT * FROM (SELECT 1) AS t, LATERAL (",
+        ") AS u",
+        Query,
+    ),
+    (
+        Query,
+        "SELECT 1 AS a FROM ((SELECT 1) AS t LEFT JOIN (",
+        ") AS u ON true)",
+        Query,
+    ),
+    (Query, "WITH c AS (", ") SELECT * FROM c", Query),
+    (
+        Query,
+        "WITH c AS (",
+        ") SELECT * FROM c AS l CROSS JOIN c AS r",
+        Query,
+    ),
+    (Query, "SELECT count(*) AS a FROM (", ")", Query),
+    (Query, "SELECT 1 AS a WHERE EXISTS (", ")", Query),
+    (Query, "EXPLAIN ", "", Query),
+];
+
+/// Nests productions inside each other, each some times: half of the statements in bounds or a little beyond. A few lose their end.
+fn mix(seed: u64) -> String {
+    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    let mut below = |bound: usize| {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as usize % bound
+    };
+    let (mut what, mut text) = (
+        Expr,
+        ["1", "a", "s", "b", "'x'", "NULL"][below(6)].to_owned(),
+    );
+    let depth = [4, 12, 30, 60, 150, 600][below(6)];
+    let times = [1, 1, 3, 30][below(4)];
+    let mut left = 1 + below(depth);
+    while left > 0 {
+        let (from, open, close, to) = AROUND[below(AROUND.len())];
+        if from == what {
+            let times = match to == from {
+                true => 1 + below(times).min(left - 1),
+                false => 1,
+            };
+            text = nest(open, &text, close, times);
+            what = to;
+            left -= times;
+        }
+    }
+    if what == Expr {
+        text = select(&text);
+    }
+    if below(5) == 0 {
+        text.truncate(text.floor_char_boundary(below(text.len())));
+    }
+    text
+}
 
 /// End of a statement on a worker.
 enum End {
@@ -370,36 +515,43 @@ fn on_worker(future: impl Future<Output = ()> + Send + 'static) {
     runtime.block_on(runtime.spawn(future)).unwrap();
 }
 
-#[test]
-fn no_deep_statement_ends_the_process() {
-    if let Ok(name) = env::var(CHILD) {
-        let kind = *KINDS.iter().find(|kind| kind.0 == name).unwrap();
-        return on_worker(climb(kind));
+/// Runs the mixes of some seeds.
+async fn run_mixes(seeds: std::ops::Range<u64>) {
+    let memory = Memory::builder().build().unwrap();
+    let (_, session) = session(&memory);
+    let (mut ran, mut refused) = (0, 0);
+    for seed in seeds {
+        let text = mix(seed);
+        println!("BURSAR_SEED={seed}, {} bytes", text.len());
+        match run(&session, &text).await {
+            End::Ran => ran += 1,
+            End::Refused => refused += 1,
+        }
     }
+    println!("mixes: {ran} ran, {refused} were refused");
+}
+
+/// Runs a test of this program once for each part, in a process of its own, which gets the part's name. The last line of a process that
+/// begins with `label` tells how far it came.
+fn in_processes(test: &str, parts: &[String], label: impl Fn(&str) -> String + Sync) {
     let next = AtomicUsize::new(0);
     let failures = thread::scope(|scope| {
         let work = || {
             let mut failures = Vec::new();
-            while let Some((name, _)) = KINDS.get(next.fetch_add(1, Ordering::Relaxed)) {
+            while let Some(part) = parts.get(next.fetch_add(1, Ordering::Relaxed)) {
                 let output = Command::new(env::current_exe().unwrap())
-                    .args([
-                        "--exact",
-                        "no_deep_statement_ends_the_process",
-                        "--nocapture",
-                    ])
-                    .env(CHILD, name)
+                    .args(["--exact", test, "--nocapture"])
+                    .env(CHILD, part)
                     .output()
                     .unwrap();
                 let told = String::from_utf8_lossy(&output.stdout);
-                let last = told.lines().rfind(|line| line.starts_with(name));
+                let label = label(part);
+                let last = told.lines().rfind(|line| line.starts_with(&label));
                 println!("{}", last.unwrap_or_default());
                 if !output.status.success() {
                     let error = String::from_utf8_lossy(&output.stderr);
-                    failures.push(format!(
-                        "{}: {}: {error}",
-                        last.unwrap_or(name),
-                        output.status
-                    ));
+                    let last = last.unwrap_or(part);
+                    failures.push(format!("{last}: {}: {error}", output.status));
                 }
             }
             failures
@@ -411,4 +563,29 @@ fn no_deep_statement_ends_the_process() {
             .collect::<Vec<_>>()
     });
     assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+#[test]
+fn no_deep_statement_ends_the_process() {
+    if let Ok(name) = env::var(CHILD) {
+        let kind = *KINDS.iter().find(|kind| kind.0 == name).unwrap();
+        return on_worker(climb(kind));
+    }
+    let names: Vec<_> = KINDS.iter().map(|kind| kind.0.to_owned()).collect();
+    in_processes("no_deep_statement_ends_the_process", &names, str::to_owned);
+}
+
+#[test]
+fn no_mix_ends_the_process() {
+    if let Ok(first) = env::var(CHILD) {
+        let first: u64 = first.parse().unwrap();
+        return on_worker(run_mixes(first..first + MIXES_A_PROCESS));
+    }
+    let first = env::var("BURSAR_SEED").map_or(1, |seed| seed.parse().unwrap());
+    let firsts: Vec<_> = (0..PROCESSES)
+        .map(|process| (first + process * MIXES_A_PROCESS).to_string())
+        .collect();
+    in_processes("no_mix_ends_the_process", &firsts, |_| {
+        "BURSAR_SEED=".to_owned()
+    });
 }

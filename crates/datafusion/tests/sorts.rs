@@ -1,8 +1,7 @@
 //! Whole sorts of DataFusion, under limits that change and limits that are shared.
 
 use std::fmt;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use bursar::{Group, Level, Limits, Memory};
 use bursar_datafusion::{FairShare, GroupPool, PoolBuilder};
@@ -76,26 +75,29 @@ struct Lowering {
     pool: Arc<GroupPool>,
     tenant: Group,
     max: u64,
-    calls: AtomicU64,
     at: u64,
+    seen: Mutex<Seen>,
+}
+
+#[derive(Default)]
+struct Seen {
+    calls: u64,
     /// Usage at the moment of the change.
-    before: AtomicU64,
+    before: u64,
 }
 
 impl Lowering {
-    /// Relaxed, in all of this: one task calls the pool.
     fn note(&self) {
-        let call = self.calls.fetch_add(1, Ordering::Relaxed);
-        if call == self.at {
-            let before = self.tenant.reserved();
-            self.before.store(before, Ordering::Relaxed);
+        let mut seen = self.seen.lock().unwrap();
+        if seen.calls == self.at {
             self.tenant.set_max(self.max);
+            seen.before = self.tenant.reserved();
         }
-        if call >= self.at {
-            let before = self.before.load(Ordering::Relaxed);
-            let (now, most) = (self.tenant.reserved(), before.max(self.max));
-            assert!(now <= most, "{now} after {before}, of {}", self.max);
+        if seen.calls >= self.at {
+            let (now, most) = (self.tenant.reserved(), seen.before.max(self.max));
+            assert!(now <= most, "{now} after {}, of {}", seen.before, self.max);
         }
+        seen.calls += 1;
     }
 }
 
@@ -164,39 +166,56 @@ fn early(builder: PoolBuilder, _: &FairShare) -> PoolBuilder {
     builder.spill_from(Level::High)
 }
 
-/// A limit is lowered at many moments of a sort, while it reads and while it spills. The sort ends, and its usage never rises above
-/// the new limit, or above what it was.
-#[tokio::test]
-async fn a_sort_outlives_a_lowered_limit() {
+/// Sorts under a limit of `max` MiB, which is lowered after `step` calls, after twice as many, and so on. Each sort ends, and its usage never
+/// rises above the new limit, or above what it was.
+async fn sorts_outlive(max: u64, step: u64, moments: u64) {
     let table = Arc::new(table(1));
     let kinds = [plain, sharing, early] as [fn(_, &FairShare) -> _; 3];
-    // Under 10 MiB the sort spills, by some 270 calls. Under 16 MiB it has read its rows after 41 calls.
-    let moments = (0..10).map(|step| (10, step * 31));
-    let moments: Vec<_> = moments.chain((1..5).map(|step| (16, step * 10))).collect();
     let mut failed = Vec::new();
-    for kind in kinds {
-        for (step, &(max, at)) in moments.iter().enumerate() {
-            let lower = [6, 4, 3][step % 3];
-            let tenant = tenant(max * MIB);
-            let share = FairShare::of(&tenant);
-            let lowering = Arc::new(Lowering {
-                pool: kind(query(&tenant), &share).build(),
-                tenant: tenant.clone(),
-                max: lower * MIB,
-                calls: AtomicU64::new(0),
-                at,
-                before: AtomicU64::new(0),
-            });
-            match sort(&table, lowering.clone()).await {
-                Ok(rows) => assert_eq!(rows, ROWS as usize),
-                Err(error) => failed.push(format!("{max} to {lower} at {at}: {error}")),
-            }
-            let report = lowering.pool.report();
-            assert_eq!((report.reserved, report.kept), (0, 0));
+    for moment in 0..moments {
+        let kind = kinds[moment as usize % 3];
+        let (lower, at) = ([6, 4, 3, 5][moment as usize % 4], moment * step);
+        let tenant = tenant(max * MIB);
+        let share = FairShare::of(&tenant);
+        let lowering = Arc::new(Lowering {
+            pool: kind(query(&tenant), &share).build(),
+            tenant: tenant.clone(),
+            max: lower * MIB,
+            at,
+            seen: Mutex::default(),
+        });
+        match sort(&table, lowering.clone()).await {
+            Ok(rows) => assert_eq!(rows, ROWS as usize),
+            Err(error) => failed.push(format!("{max} to {lower} at {at}: {error}")),
         }
+        let report = lowering.pool.report();
+        assert_eq!((report.reserved, report.kept), (0, 0));
     }
     let count = failed.len();
-    assert!(failed.is_empty(), "{count} failed: {}", failed.join("\n\n"));
+    assert!(
+        failed.is_empty(),
+        "{count} of {moments} failed: {}",
+        failed.join("\n\n")
+    );
+}
+
+/// Under 10 MiB the sort spills, by some 270 calls.
+#[tokio::test]
+async fn a_sort_that_spills_outlives_a_lowered_limit() {
+    sorts_outlive(10, 18, 15).await;
+}
+
+/// Under 16 MiB the sort has read its rows after 41 calls, and merges them in memory.
+#[tokio::test]
+async fn a_sort_in_memory_outlives_a_lowered_limit() {
+    sorts_outlive(16, 6, 25).await;
+}
+
+/// Several threads sort rows before the merge asks for them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sort_by_threads_outlives_a_lowered_limit() {
+    sorts_outlive(16, 6, 25).await;
+    sorts_outlive(10, 18, 15).await;
 }
 
 /// Two sorts of one query, one for each partition, and the merge of both share a limit. The query ends under any limit above the

@@ -19,12 +19,14 @@ use datafusion::sql::sqlparser::parser::ParserError;
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
 
 use super::TenantSqlError;
+use super::readings::readings;
 
 /// Links of a text for each level of the plan. `SELECT x FROM t JOIN u ON t.y = u.y` has five links, and its plan four levels.
 const LINKS_A_LEVEL: usize = 8;
-/// Open brackets around a part of a text. The parser tries several readings of what follows some brackets, and so takes twice the time for
-/// each.
+/// Open brackets around a part of a text.
 const BRACKETS_MAX: usize = 32;
+/// Readings of tokens by the parser, which take about half a second.
+const READINGS_MAX: u64 = 1 << 20;
 /// Parts that a plan may have, after each reference to a common table expression or view is a copy of it.
 const PARTS_MAX: usize = 100_000;
 /// Levels that each level of a nested type counts as: casts of such types take about 20 KiB of stack for each.
@@ -61,6 +63,9 @@ pub(super) fn parse(
     let tokens = Tokenizer::new(dialect.as_ref(), text)
         .tokenize_with_location()
         .map_err(|error| DataFusionError::from(ParserError::from(error)))?;
+    if readings(&tokens, dialect.as_ref()) > READINGS_MAX {
+        return Err(TenantSqlError::TooManyReadings { max: READINGS_MAX });
+    }
     let links_max = levels_max.saturating_mul(LINKS_A_LEVEL);
     check_links(&tokens, links_max, levels_max)?;
     let mut statements = DFParserBuilder::new(tokens)

@@ -26,6 +26,11 @@ pub enum TenantSqlError {
         /// [`TenantSession::depth_max`](super::TenantSession::depth_max).
         max: usize,
     },
+    /// Parts of the statement nest so that the parser might read them again and again, and it was not parsed.
+    TooManyReadings {
+        /// Readings of words and signs, together.
+        max: u64,
+    },
     /// The statement's plan has too many parts once each reference to a common table expression or view has a copy of it.
     TooLarge {
         /// Parts that a plan may have.
@@ -55,6 +60,11 @@ impl fmt::Display for TenantSqlError {
                 "the statement nests more than {max} levels of operators, expressions and queries: split it, or use IN for a \
                  long chain of OR"
             ),
+            Self::TooManyReadings { max } => write!(
+                f,
+                "the parser might read words of the statement more than {max} times: nest fewer calls, CAST and CASE inside each \
+                 other"
+            ),
             Self::TooLarge { max } => write!(
                 f,
                 "the statement's plan has more than {max} parts: each reference to a common table expression or view is a copy"
@@ -76,6 +86,7 @@ bursar::debug_as_message!(
         Forbidden { what },
         TooLong { bytes, max },
         TooDeep { max },
+        TooManyReadings { max },
         TooLarge { max },
         TooManyPrepared { max },
         RuntimeChanged,

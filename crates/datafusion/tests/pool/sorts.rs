@@ -1,4 +1,4 @@
-//! Bytes that are kept for a sort while a limit is exceeded.
+//! Bytes that are kept for a sort while it merges, and while a limit is exceeded.
 
 use std::sync::Arc;
 
@@ -84,8 +84,9 @@ fn a_sort_that_spilled_has_what_it_needs_next() {
     tenant.set_max(40 << 20);
     exhausted(rows.try_grow(3 * MIB));
     merge.free();
+    // The merge has not requested them yet.
     rows.free();
-    assert_eq!((kept(&pool), usage(&tenant)), (13 * MIB, 63 * MIB));
+    assert_eq!((kept(&pool), usage(&tenant)), (40 * MIB, 90 * MIB));
     merge.try_grow(10 * MIB).unwrap();
     rows.try_grow(3 * MIB).unwrap();
     assert_eq!((kept(&pool), usage(&tenant)), (0, 63 * MIB));
@@ -108,16 +109,49 @@ fn sorts_of_one_name_keep_apart_and_leave_nothing() {
     two.1.try_grow(MIB).unwrap();
     exhausted(two.1.try_grow(1));
     assert_eq!((kept(&pool), usage(&tenant)), (10 * MIB, 80 * MIB));
-    // The end of the rows' consumer ends it, and so does the end of the other.
+    // The merge goes on after the end of the rows' consumer, with what that returned.
     drop(one.0);
-    assert_eq!((kept(&pool), usage(&tenant)), (0, 40 * MIB));
+    assert_eq!((kept(&pool), usage(&tenant)), (30 * MIB, 70 * MIB));
     two.1.shrink(5 * MIB);
-    assert_eq!((kept(&pool), usage(&tenant)), (5 * MIB, 40 * MIB));
+    assert_eq!((kept(&pool), usage(&tenant)), (35 * MIB, 70 * MIB));
     drop(two.1);
     two.0.shrink(MIB);
-    assert_eq!((kept(&pool), usage(&tenant)), (0, 28 * MIB));
+    assert_eq!((kept(&pool), usage(&tenant)), (30 * MIB, 58 * MIB));
     drop((one.1, two.0));
     assert_eq!((pool.reserved(), usage(&tenant)), (0, 0));
+}
+
+/// A sort whose rows fit merges them for its output. It keeps what they return, and lends it to others until a limit is lowered.
+#[test]
+fn a_merge_in_memory_has_what_its_rows_return() {
+    for operators in [Operators::Together, Operators::ByName, Operators::Each] {
+        let tenant = tenant(100 * MIB);
+        let pool = pool(&tenant, operators);
+        let (rows, merge) = sort(&pool, 0);
+        let other = fixed(&pool, "HashJoinInput");
+        merge.try_grow(10 * MIB).unwrap();
+        rows.try_grow(40 * MIB).unwrap();
+        // Other threads sort all rows, and end, before the merge asks.
+        merge.free();
+        rows.shrink(20 * MIB);
+        drop(rows);
+        assert_eq!((kept(&pool), usage(&tenant)), (40 * MIB, 40 * MIB));
+        other.try_grow(65 * MIB).unwrap();
+        assert_eq!((kept(&pool), usage(&tenant)), (35 * MIB, 100 * MIB));
+        tenant.set_max(20 << 20);
+        exhausted(other.try_grow(1));
+        merge.try_grow(30 * MIB).unwrap();
+        exhausted(merge.try_grow(6 * MIB));
+        merge.try_grow(5 * MIB).unwrap();
+        assert_eq!((kept(&pool), usage(&tenant)), (0, 100 * MIB));
+        // What it puts out goes.
+        merge.shrink(10 * MIB);
+        assert_eq!((kept(&pool), usage(&tenant)), (10 * MIB, 100 * MIB));
+        merge.shrink(15 * MIB);
+        assert_eq!((kept(&pool), usage(&tenant)), (10 * MIB, 85 * MIB));
+        drop(merge);
+        assert_eq!((kept(&pool), usage(&tenant)), (0, 65 * MIB));
+    }
 }
 
 /// An operator's own limit holds for bytes that were kept.
