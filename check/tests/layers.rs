@@ -66,8 +66,8 @@ const MODULES: &[&str] = &[
     "pages",
     "raw",
     "engine",
-    "charging",
-    "reading",
+    "group_charge",
+    "group_read",
     "serial",
 ];
 

@@ -155,8 +155,8 @@ pub mod pages;
 pub mod engine;
 
 // The calls of a group, on top of all that they return.
-mod charging;
-mod reading;
+mod group_charge;
+mod group_read;
 
 /// Pages given up for an address, and claimed back by it. For allocators.
 #[doc(hidden)]

@@ -1,5 +1,5 @@
 //! Walks, publication and retiring, in one group below a root. Each bug leaves out one step of `retire.rs`, `publish.rs`,
-//! `walk.rs` or `read.rs` of the library.
+//! `walk.rs` or `flush.rs` of the library.
 //!
 //! Words are `Full` throughout: each bug is one of the order of steps.
 

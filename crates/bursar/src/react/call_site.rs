@@ -37,7 +37,7 @@ const OWN_FILES: [&str; 5] = [
     "src/react/call_site.rs:",
     "src/react/leftover.rs:",
     "src/charge.rs:",
-    "src/charging.rs:",
+    "src/group_charge.rs:",
     "src/futures.rs:",
 ];
 
@@ -287,7 +287,7 @@ mod tests {
         let short = "0: follow<bursar_machine::host::Host>
              at ./src/react/call_site.rs:146:49
    1: try_charge<bursar_machine::host::Host>
-             at ./src/charging.rs:62:36
+             at ./src/group_charge.rs:62:36
    2: charge
              at ./src/cache.rs:12:5";
         assert_eq!(frames(short), ["charge at ./src/cache.rs:12:5"]);

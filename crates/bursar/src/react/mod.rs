@@ -6,8 +6,8 @@
 //! | file | concept |
 //! |---|---|
 //! | `stall.rs`, `pressure_policy.rs` | pure functions: stall time (the kernel's PSI), thresholds that make levels of pressure |
-//! //! | `error.rs` | errors of charging, and the report of the tree that they show |
-//! //! | `call_site.rs` | the code that made a charge |
+//! | `error.rs` | errors of charging, and the report of the tree that they show |
+//! | `call_site.rs` | the code that made a charge |
 //! | `hooks.rs` | what users hook into a group: plain data |
 //! | `core.rs` | the state of one memory, and its policies about limits |
 //! | `fork.rs` | operations that a fork waits for; the state in a forked child |
@@ -18,7 +18,7 @@
 //! | `pressure.rs` | tasks that stall or work; levels of pressure now, and telling watchers of them |
 //! | `report.rs` | the tree around a group; its report at the highest peak |
 //! | `tell.rs` | the end of an operation that changed usage: telling all listeners |
-//! //! | `protection.rs` | effective `min` and `low` |
+//! | `protection.rs` | effective `min` and `low` |
 //! | `reclaim.rs` | asking users for memory |
 //! | `high.rs` | usage above `high`: reclaim, then sleep or debt; the formula of the kernel |
 //! | `refusal.rs` | the error, with a report that refusals share for 100 ms |

@@ -13,7 +13,8 @@
 //! | `turns.rs` | readers of one scope share walks |
 //! | `retire.rs` | idle slots leave the marks |
 //! | `roster.rs`, `enlist.rs` | reading without a walk: the slots in use, and the sum of all else |
-//! | `reading.rs`, `read.rs` | freshness, and reads |
+//! | `reading.rs` | freshness, and the values of a read |
+//! | `flush.rs` | reads: what each freshness costs, and the walks that bring numbers up to date |
 //! | `snapshot.rs` | the numbers of a whole subtree |
 //!
 //! # The protocol
@@ -30,13 +31,13 @@
 //! removed**. A task that removes a mark holds the lock under which walks look at it.
 
 mod enlist;
+mod flush;
 mod fold;
 mod groups;
 mod marks;
 mod name;
 mod node;
 mod publish;
-mod read;
 mod reading;
 mod retire;
 mod roster;
@@ -45,12 +46,12 @@ mod snapshot;
 mod turns;
 mod walk;
 
+pub(crate) use flush::{age_ns, cached, exact, flush, flush_counts, is_within, read};
 pub use groups::FlushPolicy;
 pub(crate) use groups::{LEVELS, ROOT, Tree};
 pub(crate) use marks::MarkSet;
 pub use name::{CreateError, NAME_MAX, printable};
 pub(crate) use node::References;
-pub(crate) use read::{age_ns, cached, exact, flush, flush_counts, is_within, read};
 pub(crate) use reading::Keep;
 pub use reading::{Freshness, NotFresh, Reading, Value};
 pub(crate) use retire::retire;

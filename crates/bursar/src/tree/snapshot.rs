@@ -10,9 +10,9 @@
 
 use bursar_machine::{AtomicWord, Lock, Machine, MemoryOrder};
 
-use super::read::{folded, reading};
+use super::flush::{folded, reading};
 use super::reading::{Folded, Reading};
-use super::{Tree, read};
+use super::{Tree, flush};
 
 /// Children looked up under one hold of their parent's lock.
 const CHILDREN_PER_HOLD: usize = 64;
@@ -62,7 +62,7 @@ pub(crate) fn snapshot<M: Machine, T>(
         let _one_at_a_time = tree.walking.lock();
         tree.ends.give_way(&tree.machine);
         tree.ends.close(&tree.machine);
-        age_ns = read::age_ns(tree, top);
+        age_ns = flush::age_ns(tree, top);
         walk = walk_own(tree, top, usage_range, note);
         tree.ends.open();
     }
