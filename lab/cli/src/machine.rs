@@ -210,16 +210,6 @@ impl Machine {
     }
 }
 
-/// The simulated machine of `-m`, or one with the keys `own`.
-pub fn topology_over(asked: Option<&str>, own: &str) -> Result<Topology, Failure> {
-    match Request::over(asked, &format!("{SIM}:{own}"))? {
-        Request::Sim(keys) => topology(&keys),
-        Request::Host => Err(Failure::usage(
-            "machine `host`: a recording is replayed on a simulated machine, such as sim:cpus=64",
-        )),
-    }
-}
-
 /// The simulated machine that an experiment's file names.
 pub fn own_topology(experiment: &Experiment) -> Result<Topology, Failure> {
     match Request::parse(&experiment.machine)? {

@@ -2,7 +2,7 @@
 
 use bursar_sim::{Constant, CostModel};
 
-const DOCUMENT: &str = include_str!("../../../docs/cost-model.md");
+const DOCUMENT: &str = include_str!("../../docs/cost-model.md");
 
 /// A row of the document's table.
 #[derive(Debug, PartialEq, Eq)]
