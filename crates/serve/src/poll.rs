@@ -252,6 +252,12 @@ mod tests {
         client
     }
 
+    /// Enough groups that their tree does not fit into a socket's buffer.
+    fn many_groups(memory: &Memory) -> Vec<bursar::Group> {
+        let child = |number: u32| memory.root().child(format!("{number}"), Limits::none());
+        (0..2_000).map(child).collect::<Result<_, _>>().unwrap()
+    }
+
     fn answered(mut client: &UnixStream) -> String {
         let mut bytes = [0; 256];
         let read = client.read(&mut bytes).unwrap();
@@ -261,10 +267,7 @@ mod tests {
     #[test]
     fn big_answers_in_progress_are_bounded() {
         let memory = Memory::host().unwrap();
-        let groups: Vec<_> = (0..2_000)
-            .map(|number| memory.root().child(format!("{number}"), Limits::none()))
-            .collect::<Result<_, _>>()
-            .unwrap();
+        let groups = many_groups(&memory);
         let bounds = Bounds {
             bytes_held: 1 << 20,
             ..Bounds::default()
@@ -284,6 +287,31 @@ mod tests {
         connections.remove(0);
         let third = asked(&poll, &mut connections, tree);
         assert!(answered(&third).starts_with("HTTP/1.1 200"));
+    }
+
+    #[test]
+    fn a_client_that_stops_reading_is_left() {
+        let memory = Memory::host().unwrap();
+        let _groups = many_groups(&memory);
+        let (poll, _stop) = poll(&memory, Bounds::default());
+        let mut connections = Vec::new();
+        let mut client = asked(&poll, &mut connections, b"GET /v1/tree HTTP/1.1\r\n\r\n");
+        // Until the socket takes no more.
+        let mut sent_ns = 0;
+        while sent_ns < connections[0].active_ns() {
+            sent_ns = connections[0].active_ns();
+            poll.step(&mut connections, &[PollFlags::OUT], sent_ns + 1);
+        }
+        let mut connection = connections.remove(0);
+        let deadline_ns = connection.deadline_ns();
+        assert_eq!(deadline_ns, sent_ns + 60_000_000_000);
+        connection.expire(deadline_ns);
+        assert!(connection.is_done());
+        drop(connection);
+        let mut answered = Vec::new();
+        client.read_to_end(&mut answered).unwrap();
+        assert!(answered.starts_with(b"HTTP/1.1 200"));
+        assert!(!answered.ends_with(b"]}\n"));
     }
 
     #[test]

@@ -8,15 +8,11 @@ use std::time::Duration;
 
 use bursar::{FlushPolicy, Limits, Memory};
 use bursar_serve::Server;
-use rustix::event::{PollFd, PollFlags};
 
 use crate::client::{
     Answer, Random, ask, connect, get, private_directory, rest, scene, scene_with,
 };
 use crate::signals;
-
-/// The time that clients get in tests of clients that let it pass.
-const SHORT: Duration = Duration::from_millis(50);
 
 #[test]
 fn bad_requests_are_refused_with_a_reason() {
@@ -241,27 +237,36 @@ fn ten_megabytes_of_headers_are_refused() {
 }
 
 #[test]
-fn half_a_request_is_refused_at_its_end_or_in_time() {
-    let scene = scene_with(|builder| builder.timeout(SHORT));
+fn half_a_request_is_refused_at_its_end() {
+    let scene = scene();
     let answer = ask(&scene.path, b"GET /v1/tree HTTP/1.1\r\nHo");
     assert_eq!(
         (answer.status, answer.text()),
         (400, "the request ended before its head did\n")
     );
+    // Nothing was asked: nothing is answered.
+    let stream = connect(&scene.path);
+    stream.shutdown(Shutdown::Write).unwrap();
+    assert!(rest(&stream).is_empty());
+}
+
+#[test]
+fn half_a_request_is_refused_in_time() {
+    // However late a part comes on a busy machine, the answer is the same.
+    let scene = scene_with(|builder| builder.timeout(Duration::from_millis(1)));
     for part in ["", "G", "GET / HTTP/1.1\r\nHost: x\r\n"] {
         let mut stream = connect(&scene.path);
-        stream.write_all(part.as_bytes()).unwrap();
-        let answer = Answer::parse(&rest(&stream));
+        let _ = stream.write_all(part.as_bytes());
+        let mut answer = Vec::new();
+        // The server may close before it has read the part.
+        let _ = stream.read_to_end(&mut answer);
+        let answer = Answer::parse(&answer);
         assert_eq!(
             (answer.status, answer.text()),
             (408, "the request did not arrive in time\n"),
             "{part:?}"
         );
     }
-    // Nothing was asked: nothing is answered.
-    let stream = connect(&scene.path);
-    stream.shutdown(Shutdown::Write).unwrap();
-    assert!(rest(&stream).is_empty());
 }
 
 /// A request may come in any parts.
@@ -281,9 +286,10 @@ fn big(memory: &Memory) -> Vec<bursar::Group> {
     groups.collect::<Result<_, _>>().unwrap()
 }
 
+/// `poll.rs` tests when it is left.
 #[test]
-fn a_client_that_stops_reading_is_left_and_delays_no_other() {
-    let scene = scene_with(|builder| builder.timeout(SHORT));
+fn a_client_that_stops_reading_delays_no_other() {
+    let scene = scene_with(|builder| builder.timeout(Duration::MAX));
     let _groups = big(&scene.memory);
     let mut slow = connect(&scene.path);
     slow.write_all(b"GET /v1/tree HTTP/1.1\r\n\r\n").unwrap();
@@ -291,14 +297,8 @@ fn a_client_that_stops_reading_is_left_and_delays_no_other() {
     slow.read_exact(&mut first).unwrap();
     // While the rest of the answer is under way.
     assert_eq!(get(&scene.path, "/v1/groups/memory.max").text(), "max\n");
-    let whole = get(&scene.path, "/v1/tree").body.len();
-    // Without reading: the end of the connection alone.
-    let mut end = [PollFd::new(&slow, PollFlags::empty())];
-    rustix::event::poll(&mut end, None).unwrap();
-    assert!(end[0].revents().contains(PollFlags::HUP));
-    let answered = rest(&slow);
-    assert!(answered.len() < whole / 2, "{} of {whole}", answered.len());
-    assert!(!answered.ends_with(b"]}\n"));
+    assert!(get(&scene.path, "/v1/tree").body.ends_with(b"]}\n"));
+    assert!(rest(&slow).ends_with(b"]}\n"));
 }
 
 /// A client that goes away in the middle leaves no trace, and no signal.
