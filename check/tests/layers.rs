@@ -3,6 +3,7 @@
 //! Each rule is a table here. The code is parsed, every file of every package.
 
 use std::collections::BTreeSet;
+use std::fs;
 use std::path::Path;
 
 use bursar_check::source::{Bounds, House, Package, numbers, workspace};
@@ -145,6 +146,18 @@ const WITHOUT_BYTES: &[&str] = &[
 ];
 const BYTES: &[&[&str]] = &[&["NonNull"], &["HostFrames"], &["bursar_alloc"]];
 
+/// Lines above an ordering in which a comment names the access that it pairs with.
+const NEAR: usize = 8;
+/// Orderings above `Relaxed`, and words of a comment that names the partner of each.
+const ORDERINGS: &[(&str, &[&str])] = &[
+    ("::Acquire", &["Acquire"]),
+    ("::Release", &["Release"]),
+    ("::AcqRel", &["AcqRel"]),
+    ("::SeqCst", &["SeqCst", "Full"]),
+    ("::Full", &["Full"]),
+    (".fence()", &["fence"]),
+];
+
 /// A rule: adds a line for each error.
 type Rule = fn(&[Package], &mut Vec<String>);
 
@@ -154,7 +167,7 @@ fn the_code_is_as_the_tables_say() {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let packages = workspace(here.parent().expect("the workspace"));
     let mut errors = Vec::new();
-    let rules: [Rule; 9] = [
+    let rules: [Rule; 10] = [
         crates_depend_on_those_before_them,
         every_file_belongs_to_a_crate,
         modules_use_only_those_before_them,
@@ -163,6 +176,7 @@ fn the_code_is_as_the_tables_say() {
         deciding_code_knows_no_machine,
         pages_are_numbers,
         errors_of_the_product_show_their_message,
+        orderings_name_their_partners,
         no_number_exceeds_its_bound,
     ];
     for rule in rules {
@@ -410,6 +424,50 @@ fn never_mentioned(
             }
         }
     }
+}
+
+/// Comments are no tokens, so this looks at lines.
+fn orderings_name_their_partners(packages: &[Package], errors: &mut Vec<String>) {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let is_product = |package: &&Package| package.house == Some(House::Product);
+    for package in packages.iter().filter(is_product) {
+        let modules = package.main_crate().modules.iter();
+        let sources = modules.filter(|module| !module.is_test);
+        let sources: BTreeSet<usize> = sources.map(|module| module.file).collect();
+        for path in sources.into_iter().map(|file| &package.files[file].path) {
+            let text = fs::read_to_string(root.join(path)).expect("a file of text");
+            let text = text.split("#[cfg(test)]\nmod tests {").next();
+            let lines: Vec<_> = text.into_iter().flat_map(str::lines).map(parts).collect();
+            for (at, (code, _)) in lines.iter().enumerate() {
+                let near = &lines[at.saturating_sub(NEAR)..=at];
+                for (ordering, words) in ORDERINGS {
+                    let is_said = |(_, comment): &(&str, &str)| {
+                        words.iter().any(|word| comment.contains(word))
+                    };
+                    if has(code, ordering) && !near.iter().any(is_said) {
+                        let (line, word) = (at + 1, words[0]);
+                        errors.push(format!(
+                            "{path}:{line}: {ordering} without a partner. A comment at most {NEAR} lines above says it: \
+                             `// {word}: pairs with` and the function that has the other access"
+                        ));
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A line's code and its comment.
+fn parts(line: &str) -> (&str, &str) {
+    line.split_once("//").unwrap_or((line, ""))
+}
+
+/// Whether code has a name, and not a longer one that begins with it.
+fn has(code: &str, name: &str) -> bool {
+    let mut after = code
+        .match_indices(name)
+        .map(|(at, _)| &code[at + name.len()..]);
+    after.any(|rest| !rest.starts_with(|next: char| next.is_alphanumeric() || next == '_'))
 }
 
 /// The numbers of the ratchet may fall, and not rise.

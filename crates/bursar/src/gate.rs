@@ -77,6 +77,7 @@ impl<M: Machine> Gate<M> {
 
     pub(crate) fn open(&self) {
         let mut opened = self.opened.lock();
+        // Full: pairs with `is_closed`. A task that finds the gate open sees what its closer wrote.
         if self.closed.fetch_sub(1, MemoryOrder::Full) == 1
             && let Some(event) = opened.take()
         {
@@ -100,6 +101,7 @@ impl<M: Machine> Gate<M> {
 
     /// Counts a task that is about to wait here, until the returned value is dropped: after it has tried again.
     pub(crate) fn arrive(&self) -> Arriving<'_, M> {
+        // Full: pairs with `give_way`.
         self.arriving.fetch_add(1, MemoryOrder::Full);
         Arriving(self)
     }
@@ -108,6 +110,7 @@ impl<M: Machine> Gate<M> {
     /// one.
     pub(crate) fn give_way(&self, machine: &M) {
         for round in 0..PATIENCE {
+            // Full: pairs with `arrive` and with the drop of `Arriving`.
             if self.arriving.load(MemoryOrder::Full) == 0 {
                 return;
             }
@@ -117,6 +120,7 @@ impl<M: Machine> Gate<M> {
 
     /// Puts the gate right in a forked child: it is empty.
     pub(crate) fn forget_tasks(&self) {
+        // Full, all: pair with nothing. The child has no other thread.
         debug_assert_eq!(
             self.closed.load(MemoryOrder::Full),
             0,
@@ -132,6 +136,7 @@ pub(crate) struct Arriving<'a, M: Machine>(&'a Gate<M>);
 
 impl<M: Machine> Drop for Arriving<'_, M> {
     fn drop(&mut self) {
+        // Full: pairs with `give_way`.
         self.0.arriving.fetch_sub(1, MemoryOrder::Full);
     }
 }
@@ -215,6 +220,7 @@ impl<M: Machine> Operations<M> {
     /// Forgets operations of tasks that a forked child does not have.
     pub(crate) fn forget_tasks(&self) {
         for word in &self.0 {
+            // Full: pairs with nothing, as in [`Gate::forget_tasks`].
             word.store(0, MemoryOrder::Full);
         }
     }

@@ -49,6 +49,7 @@ impl<'a, W: AtomicWord> AtomicShard<'a, W> {
             if !shard.change_room(-bytes) {
                 return false;
             }
+            // Full: as in `add_fetch`. `account` looks at the state afterwards.
             shard.words[CHARGED].fetch_add_signed(bytes, MemoryOrder::Full);
             true
         })
@@ -63,6 +64,7 @@ impl<'a, W: AtomicWord> AtomicShard<'a, W> {
             if !shard.change_room(bytes) {
                 return false;
             }
+            // Full: as in `charge`.
             shard.words[CHARGED].fetch_add_signed(-bytes, MemoryOrder::Full);
             true
         })
@@ -75,6 +77,7 @@ impl<'a, W: AtomicWord> AtomicShard<'a, W> {
             if room != 0 && !shard.change_room(room) {
                 return false;
             }
+            // Full: as in `charge`.
             shard.words[CHARGED].fetch_add_signed(charged, MemoryOrder::Full);
             true
         })
@@ -88,11 +91,13 @@ impl<'a, W: AtomicWord> AtomicShard<'a, W> {
 
     /// Room of the shard, bytes.
     pub fn room(&self) -> i64 {
+        // Full: pairs with `change_room`. The room may change at once.
         self.words[CEILING].load_signed(MemoryOrder::Full)
     }
 
     /// Takes the whole room, bytes.
     pub fn take_room(&self) -> u64 {
+        // Full: pairs with `change_room`. The caller has frozen the shard and waited until it is not busy.
         self.words[CEILING].swap(0, MemoryOrder::Full)
     }
 
@@ -143,6 +148,7 @@ impl<'a, W: AtomicWord> AtomicShard<'a, W> {
             {
                 return false;
             }
+            // Full: pairs with itself, and with `take_room`: each change begins from the room that the last one left.
             match word.compare_exchange(room as u64, changed as u64, MemoryOrder::Full) {
                 Ok(_) => return true,
                 Err(now) => room = now as i64,

@@ -87,7 +87,7 @@ impl Frame {
     fn enter(self: Pin<&Self>) {
         let me: *const Frame = ptr::from_ref(&*self);
         self.before.set(LAST.get());
-        // In this order for a signal handler on this thread, which may enter and leave in between.
+        // Release: pairs with the reads of a signal handler on this thread, which may enter and leave in between.
         compiler_fence(Ordering::Release);
         let before = LAST.replace(me);
         // SAFETY: frames in the list of this thread are there until they leave.

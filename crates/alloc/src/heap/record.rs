@@ -75,6 +75,7 @@ impl Record {
         );
         loop {
             new.next = head;
+            // AcqRel: the Release pairs with the Acquire of each search of the bucket, and the Acquire as above.
             let added = bucket.compare_exchange(head, new, Ordering::AcqRel, Ordering::Acquire);
             match added {
                 Ok(_) => return new,

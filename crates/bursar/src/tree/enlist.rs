@@ -78,7 +78,8 @@ fn enlist<M: Machine>(
     while let Some(at) = from {
         let mut is_in_use = true;
         from = tree.some_marked(node, at, |shard| {
-            // Full: if it is published, all its marks are set, and it is counted.
+            // Full: pairs with `finish_publishing`. If it is published, all its marks are set, and it is counted. If it is not, its
+            // mark may go without another change of the counts: then an addition to it would be found here and missed above.
             let state = State(node.slot.word(shard, STATE).load(MemoryOrder::Full));
             is_in_use &= state.tag() == State::PUBLISHED;
             let entry = Entry {

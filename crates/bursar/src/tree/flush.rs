@@ -200,6 +200,7 @@ pub(super) fn folded<M: Machine>(tree: &Tree<M>, index: u32) -> Folded {
         (_, 0) => None,
         (_, batch) => {
             let sampled = fold.sampled_reports.get(column).copied().unwrap_or(0);
+            // Full: pairs with `report`.
             let reported = node.reported[column]
                 .load(MemoryOrder::Full)
                 .wrapping_sub(sampled);

@@ -221,6 +221,8 @@ impl<M: Machine> Tree<M> {
             fold.begin_life();
         }
         node.depth.store(depth, Ordering::Relaxed);
+        // Full, all: pair with the loads in `Node::references`, `Node::is_removed` and `age_ns`, by tasks that still have the record's
+        // last group in hand. Others get the id under the lock of the parent's children.
         node.references.store(1, MemoryOrder::Full);
         node.life.store(Life::Living as u64, MemoryOrder::Full);
         node.as_of_ns
@@ -371,12 +373,14 @@ impl<M: Machine> Tree<M> {
         let ordinal = node.ordinal();
         siblings.ordinals[ordinal as usize] = None;
         siblings.free_ordinals.push(ordinal);
+        // Full, both: pair with `add_eager`, which adds to the same words, and with `read_eager`, under the same lock.
         for (word, own) in above.eager[self.layout.eager..].iter().enumerate() {
             own.fetch_add_signed(
                 node.eager[word].load_signed(MemoryOrder::Full),
                 MemoryOrder::Full,
             );
         }
+        // Full: pairs with `add_eager` of the record's next group, which takes the record under the lock of `free`.
         node.eager
             .iter()
             .for_each(|word| word.store(0, MemoryOrder::Full));

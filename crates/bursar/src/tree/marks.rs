@@ -166,7 +166,7 @@ impl<M: Machine> MarkSet<M> {
                     .is_none_or(|below| Self::take_branch(below, level - 1, at, take)),
             };
             if !goes_on {
-                // Set again from the bottom up, as marking does. The bits below this digit are set again already.
+                // Full, as in `mark`: set again from the bottom up. The bits below this digit are set again already.
                 branch.word.fetch_or(bits, MemoryOrder::Full);
                 return false;
             }
@@ -257,6 +257,7 @@ impl<M: Machine> MarkSet<M> {
 
     /// Returns whether the set is empty.
     pub(crate) fn is_empty(&self) -> bool {
+        // Full: pairs with `mark`, which sets the top of the way last.
         self.roots
             .iter()
             .all(|root| root.word.load(MemoryOrder::Full) == 0)

@@ -144,6 +144,7 @@ impl<M: Machine> Node<M> {
     /// Claims the listing of the record. Returns `true` to one caller, if the group has ended and nothing refers to it.
     pub(crate) fn take_listing(&self) -> bool {
         let (ended, listed) = (Life::Ended as u64, Life::Listed as u64);
+        // Full: pairs with `end`, and with other callers: one finds the group ended and not listed.
         self.references().is_empty()
             && self
                 .life
@@ -152,6 +153,7 @@ impl<M: Machine> Node<M> {
     }
 
     pub(crate) fn references(&self) -> References {
+        // Full: pairs with `forget`.
         References(self.references.load(MemoryOrder::Full))
     }
 
@@ -164,17 +166,20 @@ impl<M: Machine> Node<M> {
 
     /// Drops a reference; returns those that are left.
     pub(crate) fn forget(&self) -> References {
+        // Full: pairs with `end`. Either we find the group ended, or the task that ends it finds the reference gone.
         References(self.references.fetch_sub(1, MemoryOrder::Full) - 1)
     }
 
     /// Notes that a child was removed; returns the references that are left.
     pub(crate) fn child_removed(&self) -> References {
+        // Full: pairs with `references`, as `forget` does.
         let one = References::REMOVED_CHILD;
         References(self.references.fetch_add(one, MemoryOrder::Full) + one)
     }
 
     /// Notes that the record of a removed child has ended.
     pub(crate) fn forget_child(&self) {
+        // Full: as in `forget`.
         let one = References::REMOVED_CHILD + 1;
         self.references.fetch_sub(one, MemoryOrder::Full);
     }
@@ -182,6 +187,7 @@ impl<M: Machine> Node<M> {
     /// Sets a published shard back to clean in a new epoch. Returns the epoch in which it is clean; `None` if a task publishes it.
     pub(super) fn clean_published(&self, shard: Shard) -> Option<u64> {
         let state = self.slot.word(shard, STATE);
+        // Full: pairs with `finish_publishing`. A slot that is published is marked up to the root.
         let mut seen = State(state.load(MemoryOrder::Full));
         loop {
             let clean = match seen.tag() {

@@ -96,9 +96,10 @@ impl<M: Machine> Tree<M> {
                 (_, shard, _) => break shard,
             }
         };
+        // Acquire: pairs with the exchange of the base below, by another thread.
         let base = slot.word(shard, word + 1);
         let seen = base.load_signed(MemoryOrder::Acquire);
-        // Read after the base: with an older sum, the base could move backwards.
+        // Full: pairs with `add_fetch` of other threads. Read after the base: with an older sum, the base could move backwards.
         let sum = slot.word(shard, word).load_signed(MemoryOrder::Full);
         let unreported = sum.wrapping_sub(seen).unsigned_abs();
         if unreported >= place.batch {
@@ -129,12 +130,13 @@ impl<M: Machine> Tree<M> {
         let children = node.children.lock();
         let children = || children.ordinals.iter().flatten();
         for (word, total) in totals.iter().enumerate() {
+            // Full, here and below: pairs with `add_eager` in a signal handler. No other thread exists.
             let read = |word: &M::Word| word.load(MemoryOrder::Full);
             let sum = || {
                 let parts = children().map(|&child| read(&self.node(child).eager[word]));
                 parts.fold(read(&own[word]), u64::wrapping_add)
             };
-            // A signal handler may add to any of these in between.
+            // Full, as above: a signal handler may add to any of these in between.
             loop {
                 let (before, now) = (sum(), read(total));
                 if sum() == before
@@ -156,6 +158,7 @@ impl<M: Machine> Tree<M> {
         self.publish(index, shard);
         for (column, declared) in self.layout.columns.iter().enumerate() {
             if let (Some(word), 1..) = (declared.word, declared.batch) {
+                // Full: pairs with `add_fetch` in a signal handler. No other thread exists.
                 let read = |word| slot.word(shard, word).load_signed(MemoryOrder::Full);
                 let unreported = read(word).wrapping_sub(read(word + 1)).unsigned_abs();
                 // The base stays, because reporting twice only widens the error bar.
@@ -182,6 +185,7 @@ impl<M: Machine> Tree<M> {
                 return !seen.is_frozen();
             }
             let publishing = seen.with_tag(State::PUBLISHING);
+            // Full: pairs with the clean, as the load does.
             if seen.tag() == State::CLEAN
                 && state
                     .compare_exchange(seen.0, publishing.0, MemoryOrder::Full)
@@ -196,6 +200,7 @@ impl<M: Machine> Tree<M> {
 
     /// Turns `PUBLISHING` into `PUBLISHED`, unless the slot was cleaned since: our marks may be gone.
     fn finish_publishing(&self, state: &M::Word, publishing: State) {
+        // Full, both: pair with `Node::clean` and `Node::clean_published`, and with each look for `PUBLISHED`, which then finds our marks.
         let mut now = State(state.load(MemoryOrder::Full));
         while now.tag() == State::PUBLISHING && now.epoch() == publishing.epoch() {
             match state.compare_exchange(now.0, now.with_tag(State::PUBLISHED).0, MemoryOrder::Full)
@@ -215,7 +220,8 @@ impl<M: Machine> Tree<M> {
             above.dirty.mark(at.ordinal());
             at = above;
         }
-        // After the marks: a walk that samples this publication before it looks at the marks also finds ours.
+        // Full, after the marks: pairs with `Node::sample` and `by_roster`. A walk that samples this publication before it looks at
+        // the marks also finds ours.
         for at in self.chain(index) {
             self.node(at).publications.fetch_add(1, MemoryOrder::Full);
         }

@@ -143,6 +143,7 @@ fn retire_step<M: Machine>(
     }
     if !idle.is_empty() {
         tree.retirer.fences.fetch_add(1, MemoryOrder::Relaxed);
+        // This fence pairs with the sections of all CPUs: none commits after it that saw one of these slots published.
         tree.machine.fence();
     }
     for idle in idle.chunk_by(|one, other| one.index == other.index) {

@@ -79,6 +79,7 @@ impl<M: Machine> Turns<M> {
                 return true;
             }
             if seen & RUNS == 0 {
+                // Full: pairs with `finish` of the last walk.
                 match self
                     .word
                     .compare_exchange(seen, seen | RUNS, MemoryOrder::Full)
@@ -95,6 +96,7 @@ impl<M: Machine> Turns<M> {
             } else {
                 self.sleep(needs);
             }
+            // Full: pairs with `finish`.
             seen = self.word.load(MemoryOrder::Full);
         }
     }
@@ -123,6 +125,7 @@ impl<M: Machine> Turns<M> {
 
     /// Ends a walk.
     pub(super) fn finish(&self) {
+        // Full: pairs with `wait`, whose caller sees this walk's numbers, and with `sleep`.
         let before = self.word.fetch_add(DONE_ONE - RUNS, MemoryOrder::Full);
         if before & SLEEPERS == 0 {
             return;
@@ -136,6 +139,7 @@ impl<M: Machine> Turns<M> {
             let count = sleepers.len().min(served + 1);
             let woken: Vec<_> = sleepers.drain(..count).collect();
             if sleepers.is_empty() {
+                // Full: pairs with `sleep`, under the same lock.
                 self.word.fetch_and(!SLEEPERS, MemoryOrder::Full);
             }
             woken

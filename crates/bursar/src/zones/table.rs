@@ -103,6 +103,7 @@ impl<M: Machine> Table<M> {
     /// Takes the raw block at a page, once.
     pub(crate) fn claim(&self, pfn: Pfn) -> Result<Claimed, NotRaw> {
         let entry = self.look(pfn).ok_or(NotRaw::Never)?;
+        // Acquire: pairs with the swap in `put`.
         let mut seen = entry.load(MemoryOrder::Acquire);
         loop {
             match seen & STATE {

@@ -39,6 +39,7 @@ pub(super) fn count_across_cpus() -> Result<String, Failure> {
         .expect("a chunk has slots");
     let shards = (0..=slots::shards_max().0).map(Shard);
     for shard in shards.clone() {
+        // Full: pairs with nothing. The threads are started later.
         slot.word(shard, STATE)
             .store(State::PUBLISHED, MemoryOrder::Full);
     }
@@ -66,6 +67,7 @@ pub(super) fn count_across_cpus() -> Result<String, Failure> {
             expected += i64::from(started.is_ok()) * (MOVES * ADDS_PER_MOVE) as i64;
         }
     });
+    // Full: pairs with nothing. The threads have ended.
     let sum = |word| -> i64 {
         shards
             .clone()

@@ -232,6 +232,7 @@ impl Slot for HostSlot {
         }
         use crate::{AtomicWord, CEILING, CHARGED, MemoryOrder};
         let copy = self.copy(shard);
+        // Acquire, both: pair with the Release in `take_room`. Sections change the room at any time, so `adjust` looks at it again.
         let ceiling = copy[CEILING].load_signed(MemoryOrder::Acquire);
         ceiling.wrapping_sub(copy[CHARGED].load_signed(MemoryOrder::Acquire))
     }
@@ -250,6 +251,7 @@ impl Slot for HostSlot {
         use crate::{AtomicWord, CEILING, CHARGED, MemoryOrder, State};
         let copy = self.copy(shard);
         debug_assert!(State(copy[STATE].load(MemoryOrder::Relaxed)).is_frozen());
+        // Acquire, both: pair with the stores of sections. The caller's fence comes in between, and none has committed since.
         let charged = copy[CHARGED].load_signed(MemoryOrder::Acquire);
         let ceiling = copy[CEILING].load_signed(MemoryOrder::Acquire);
         // Release: pairs with the clearing of FROZEN, which sections see before they look at the ceiling again.

@@ -39,6 +39,7 @@ fn fenced<R>(order: MemoryOrder, write: impl FnOnce() -> R) -> R {
 #[inline]
 fn loads(order: MemoryOrder) -> Ordering {
     fence_if_full(order);
+    // Acquire and Full: the caller names what they pair with, here and below.
     match order {
         MemoryOrder::Relaxed => Ordering::Relaxed,
         MemoryOrder::Acquire => Ordering::Acquire,
@@ -48,6 +49,7 @@ fn loads(order: MemoryOrder) -> Ordering {
 
 #[inline]
 fn stores(order: MemoryOrder) -> Ordering {
+    // Release and Full: the caller names what they pair with.
     match order {
         MemoryOrder::Relaxed => Ordering::Relaxed,
         MemoryOrder::Release => Ordering::Release,
@@ -57,6 +59,7 @@ fn stores(order: MemoryOrder) -> Ordering {
 
 #[inline]
 fn updates(order: MemoryOrder) -> Ordering {
+    // Acquire, Release and Full: the caller names what they pair with.
     match order {
         MemoryOrder::Relaxed => Ordering::Relaxed,
         MemoryOrder::Acquire => Ordering::Acquire,
@@ -100,6 +103,7 @@ impl AtomicWord for HostWord {
     }
     #[inline]
     fn compare_exchange(&self, current: u64, new: u64, order: MemoryOrder) -> Result<u64, u64> {
+        // Full and Acquire: the caller names what they pair with.
         let failure = match order {
             MemoryOrder::Full => Ordering::SeqCst,
             _ => Ordering::Acquire,
