@@ -137,12 +137,14 @@ impl<M: Machine> PageCounter<M> {
         self.may_be_victim.store(true, Ordering::Relaxed);
         #[cfg(debug_assertions)]
         self.lent.store(0, Ordering::Relaxed);
+        // Full, all: pair with the last operations of the record's last group (`lower`, `unclaim`), with tasks that still have that
+        // group in hand and look at its limits, and with nothing else. Others get the id under the lock of the parent's children.
         debug_assert_eq!(self.bytes.usage.load(MemoryOrder::Full), 0);
         debug_assert_eq!(self.bytes.claimed.load(MemoryOrder::Full), 0);
         // A drain found all stock, and is over.
         debug_assert_eq!(self.stock_max(), 0);
         self.forget_over_return();
-        // A registration keeps the record of its group.
+        // Full, as above. A registration keeps the record of its group.
         debug_assert_eq!(self.settings.waiting.load(MemoryOrder::Full), 0);
         debug_assert_eq!(self.settings.watchers.load(MemoryOrder::Full), 0);
         debug_assert_eq!(self.settings.reclaimers.load(MemoryOrder::Full), 0);
@@ -224,6 +226,7 @@ impl<M: Machine> PageCounter<M> {
 
     /// Lowers the usage by bytes that are about to be given up.
     pub(super) fn lower(&self, bytes: u64) {
+        // Full: pairs with `usage_range` and with `room`. The bytes are given up afterwards.
         self.bytes.usage.fetch_sub(bytes, MemoryOrder::Full);
     }
 
@@ -234,6 +237,7 @@ impl<M: Machine> PageCounter<M> {
 
     /// Bytes that are charged or held as stock, and those of operations under way that fit.
     pub(crate) fn reserved(&self) -> u64 {
+        // Full: pairs with the stores of `raise_max` and `lower_max`.
         let max = || self.settings.max.load(MemoryOrder::Full);
         // Claims that do not fit lie above the limit. Bytes above it that do count were charged whatever it says, or it was
         // lowered since. A limit that changes meanwhile counts as the higher one. Full, all: the claims are looked at last.
@@ -247,6 +251,7 @@ impl<M: Machine> PageCounter<M> {
     /// Claims `bytes` whatever the limit says. Returns whether that is above the limit.
     #[doc(alias = "page_counter_charge")]
     pub(super) fn claim_anyway(&self, bytes: u64) -> bool {
+        // Full, all: pair with `reserved`, which looks at the claims last. The limit counts from when it is set: `lower_max`.
         let before = self.bytes.claimed.fetch_add(bytes, MemoryOrder::Full);
         let claimed = before.wrapping_add(bytes);
         let is_over = claimed > self.settings.max.load(MemoryOrder::Full);
@@ -268,6 +273,7 @@ impl<M: Machine> PageCounter<M> {
     #[doc(alias = "page_counter_uncharge")]
     pub(crate) fn take_claim(&self, bytes: u64) -> u64 {
         let claimed = &self.bytes.claimed;
+        // Full, here and below: pairs with `room`. A task that comes to wait is seen by a return, or sees what it returned.
         // Claims are fewer than 2^63 bytes. More are below 0, for as long as a task gives back what it took too much.
         let mut seen = (claimed.fetch_sub(bytes, MemoryOrder::Full)).wrapping_sub(bytes) as i64;
         let mut had = bytes;
@@ -345,7 +351,7 @@ impl<M: Machine> PageCounter<M> {
     /// the stock is at most the sum of all holders' caps.
     pub(crate) fn usage_range(&self) -> (u64, u64) {
         let reserved = self.reserved();
-        // The usage between the two: so the bound is one on the stock of that moment.
+        // Full, all: pair with `arm` and `drain_slice`. The usage between the two: so the bound is one on the stock of that moment.
         let disarmed = self.disarmed.load(MemoryOrder::Full);
         let usage = self.usage(MemoryOrder::Full);
         let stock_max = self.armed.load(MemoryOrder::Full).wrapping_sub(disarmed);
@@ -357,6 +363,7 @@ impl<M: Machine> PageCounter<M> {
     pub(crate) fn put_right(&self, usage: u64) {
         self.operations.forget_tasks();
         self.drains.forget_tasks();
+        // Full, all: pair with nothing. The child has no other thread.
         self.armed.store(0, MemoryOrder::Full);
         self.disarmed.store(0, MemoryOrder::Full);
         self.bytes.claimed.store(usage, MemoryOrder::Full);

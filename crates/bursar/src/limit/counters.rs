@@ -172,6 +172,7 @@ impl<M: Machine> Counters<M> {
 
     /// Whether a change of usage is nobody's business: no listener, no `high`, no bug to look after.
     pub(crate) fn is_unobserved(&self) -> bool {
+        // Full: pairs with `lifetime::listen`, whose caller looks at the usage after it.
         self.listeners.load(MemoryOrder::Full) == 0 && !self.has_high() && !self.has_over_returned()
     }
 
@@ -293,10 +294,12 @@ impl<M: Machine> Counters<M> {
 
     /// The usage of a group and all below it, after all calls that the caller knows to be over.
     pub(crate) fn usage_now(&self, index: u32) -> u64 {
+        // Full: pairs with `raise` and `lower`.
         self.counter(index).usage(MemoryOrder::Full)
     }
 
     pub(crate) fn limits(&self, index: u32) -> Limits {
+        // Full, all: pair with the stores in `react/limits.rs`. A task that learns that a limit was set finds it set.
         let settings = &self.counter(index).settings;
         Limits {
             min: settings.min.load(MemoryOrder::Full),
@@ -341,6 +344,7 @@ impl<M: Machine> Counters<M> {
 
     /// [`Counters::mark_untold`] for any group. Async-signal-safe.
     pub(crate) fn mark_all_untold(&self) {
+        // Full, both: the look as in `is_unobserved`. The store pairs with the swap of the task that tells all.
         if self.listeners.load(MemoryOrder::Full) != 0 {
             self.untold.store(1, MemoryOrder::Full);
         }

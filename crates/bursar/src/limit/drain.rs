@@ -229,6 +229,7 @@ impl<M: Machine> Counters<M> {
         for &(index, shard) in &holders {
             let slot = &self.tree.node(index).slot;
             slot.settle(shard);
+            // Full: pairs with the exchange in `arm`.
             let cap = slot.word(shard, CAP).swap(0, MemoryOrder::Full);
             let stock = slot.take_room(shard);
             // Full: pairs with the look at the state that begins each operation; the cap is gone before it.
@@ -240,7 +241,7 @@ impl<M: Machine> Counters<M> {
                 // The task that asked for the drain tells listeners at and above `scope`, and may tell of no other groups.
                 self.mark_untold(index, Some(scope));
             }
-            // After the stock is returned: a reader's range contains both.
+            // Full: pairs with `usage_range`. After the stock is returned: a reader's range contains both.
             self.tree.chain(index).for_each(|at| {
                 self.counter(at).disarmed.fetch_add(cap, MemoryOrder::Full);
             });
@@ -283,6 +284,7 @@ impl<M: Machine> Counters<M> {
     /// limit is left.
     pub(crate) fn lower_max(&self, index: u32, max: Limit) {
         let max_word = &self.counter(index).settings.max;
+        // Full: pairs with the loads of `claim_anyway` and `reserved`. `claim` is counted in, so it is not under way.
         self.drain_closed(index, || max_word.store(max, MemoryOrder::Full));
     }
 }

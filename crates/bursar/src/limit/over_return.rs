@@ -35,6 +35,7 @@ const SEVERAL: u64 = u64::MAX;
 impl<M: Machine> PageCounter<M> {
     /// Begins the life of a new group. References kept the record until nothing was pending.
     pub(super) fn forget_over_return(&self) {
+        // Full, all: pair with `stop_stock`, `put_off` and `take_stock` of the record's last group, which are over.
         let is_pending = self.over_return.swap(0, MemoryOrder::Full) & PENDING != 0;
         debug_assert!(!is_pending && self.put_off.load(MemoryOrder::Full) == 0);
         let draining = self.settings.draining.swap(0, MemoryOrder::Full);
@@ -43,6 +44,7 @@ impl<M: Machine> PageCounter<M> {
 
     /// Whether the group returned too much, and has no stock for good.
     fn is_drained(&self) -> bool {
+        // Full: pairs with `take_stock`, see `put_off`.
         self.over_return.load(MemoryOrder::Full) & DRAINED != 0
     }
 }
@@ -151,6 +153,7 @@ impl<M: Machine> Counters<M> {
     }
 
     fn return_put_off(&self, index: u32) {
+        // Full: pairs with `put_off`. One task takes the bytes.
         let bytes = self.counter(index).put_off.swap(0, MemoryOrder::Full);
         if bytes > 0 {
             self.uncharge_directly(index, bytes, || ());
@@ -176,6 +179,7 @@ impl<M: Machine> Counters<M> {
 
     fn note_pending(&self, index: u32) {
         let this = u64::from(index) + 1;
+        // Full, both: pair with `take_over_returned`, which looks for `PENDING` afterwards.
         let noted = self
             .over_returned
             .compare_exchange(0, this, MemoryOrder::Full);
@@ -188,6 +192,7 @@ impl<M: Machine> Counters<M> {
     pub(crate) fn take_stock(&self, index: u32) {
         self.drain_closed(index, || {
             let over_return = &self.counter(index).over_return;
+            // Full: pairs with `is_drained`. Either we find what is put off, or the task that put it off finds this.
             over_return.fetch_or(DRAINED, MemoryOrder::Full);
             self.return_put_off(index);
         });
@@ -229,6 +234,7 @@ impl<M: Machine> Counters<M> {
     /// Puts a group right in a forked child, which has no stock. Returns the bytes that were put off.
     pub(crate) fn put_over_return_right(&self, index: u32) -> u64 {
         let counter = self.counter(index);
+        // Full, all: pair with nothing. The child has no other thread.
         if counter.settings.draining.load(MemoryOrder::Full) & NO_STOCK != 0 {
             let before = counter.over_return.fetch_or(DRAINED, MemoryOrder::Full);
             if before & PENDING != 0 {

@@ -52,7 +52,7 @@ impl<M: Machine> Counters<M> {
             return;
         }
         let more = cap - seen;
-        // Counted before there is any stock, so that a reader's range contains it.
+        // Full, here and below: pairs with `usage_range`. Counted before there is any stock, so that a reader's range contains it.
         self.tree.chain(index).for_each(|at| {
             self.counter(at).armed.fetch_add(more, MemoryOrder::Full);
             if self.counter(at).has_much_stock() {
@@ -60,6 +60,7 @@ impl<M: Machine> Counters<M> {
                 self.much_stock.store(1, MemoryOrder::Relaxed);
             }
         });
+        // Full: pairs with the swap in `drain_slice`, and with other threads on this CPU.
         if word.compare_exchange(seen, cap, MemoryOrder::Full).is_err() {
             // Another thread on this CPU armed the shard with its own cap, or a drain disarmed it.
             self.tree.chain(index).for_each(|at| {

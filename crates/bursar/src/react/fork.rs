@@ -109,6 +109,7 @@ fn recount<M: Machine>(core: &Core<M>, scratch: &mut Scratch) {
         core.counters.counter(index).put_right(0);
         for shard in touched_shards(core, index) {
             let state = core.tree().node(index).slot.word(shard, STATE);
+            // Full, here and below where nothing else is said: pairs with nothing. The child has no other thread.
             state.fetch_and(!State::BUSY, MemoryOrder::Full);
         }
     }
@@ -120,6 +121,7 @@ fn recount<M: Machine>(core: &Core<M>, scratch: &mut Scratch) {
     let extra = core.tree().extra();
     for &(position, shard) in touched.iter().filter(|(_, shard)| *shard != extra) {
         let state = core.tree().node(groups[position].0).slot.word(shard, STATE);
+        // Full: pairs with the fence below and the sections of signal handlers, as in a drain.
         let before = State(state.fetch_or(State::FROZEN, MemoryOrder::Full));
         debug_assert!(!before.is_frozen(), "a drain is an operation");
     }
@@ -129,6 +131,7 @@ fn recount<M: Machine>(core: &Core<M>, scratch: &mut Scratch) {
         let slot = &core.tree().node(index).slot;
         if shard != extra {
             slot.settle(shard);
+            // Full: as in a drain.
             slot.word(shard, CAP).store(0, MemoryOrder::Full);
             // Given up with the counter that it was reserved in.
             slot.take_room(shard);
@@ -173,6 +176,7 @@ fn forget_tasks<M: Machine>(core: &Core<M>) {
         if let Some(hooks) = core.hooks(index) {
             hooks.forget_tasks(core.tree().machine.now_ns());
             let settings = &core.counters.counter(index).settings;
+            // Full: pairs with nothing. The child has no other thread.
             settings.waiting.store(0, MemoryOrder::Full);
         }
     }
@@ -198,6 +202,7 @@ fn touched_shards<M: Machine>(core: &Core<M>, index: u32) -> impl Iterator<Item 
     (0..=core.tree().extra().0)
         .map(Shard)
         .filter(move |&shard| {
+            // Full: pairs with nothing, as above.
             (0..core.tree().layout.words)
                 .any(|word| slot.word(shard, word).load(MemoryOrder::Full) != 0)
         })

@@ -246,6 +246,7 @@ fn is_uncharged<M: Machine>(core: &Core<M>, index: u32) -> bool {
     let touched = core.tree().touched(index);
     debug_assert_eq!(touched.last(), Some(&core.tree().extra()), "the highest");
     let charged = |shard: Shard| {
+        // Full: pairs with the addition of an operation that charges or returns, which looks at the state afterwards.
         node.slot
             .word(shard, CHARGED)
             .load_signed(MemoryOrder::Full)
@@ -257,6 +258,7 @@ fn is_uncharged<M: Machine>(core: &Core<M>, index: u32) -> bool {
 /// Ends the protection of a removed group.
 fn unprotect<M: Machine>(core: &Core<M>, index: u32) {
     let settings = &core.counters.counter(index).settings;
+    // Full, both: pair with `Counters::limits`.
     settings.min.store(0, MemoryOrder::Full);
     settings.low.store(0, MemoryOrder::Full);
 }

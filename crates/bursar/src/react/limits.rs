@@ -20,6 +20,7 @@ pub(crate) fn set_max<M: Machine>(core: &Core<M>, index: u32, max: Limit) {
     drop(operation);
     tell::changed(core, index);
     reclaim::down_to(core, index, Reason::Max, || {
+        // Full: pairs with another call that sets the limit.
         core.counters
             .counter(index)
             .settings
@@ -31,6 +32,7 @@ pub(crate) fn set_max<M: Machine>(core: &Core<M>, index: u32, max: Limit) {
 /// Raises `max`, which needs no drain. `false` if the new limit is lower.
 fn raise_max<M: Machine>(core: &Core<M>, index: u32, max: Limit) -> bool {
     let max_word = &core.counters.counter(index).settings.max;
+    // Full, both: pair with `lower_max` and other calls of this, and with the loads in `limit/counter.rs`.
     let mut seen = max_word.load(MemoryOrder::Full);
     while max >= seen {
         match max_word.compare_exchange(seen, max, MemoryOrder::Full) {
@@ -55,6 +57,7 @@ pub(crate) fn set_high<M: Machine>(core: &Core<M>, index: u32, high: Limit) {
 }
 
 pub(crate) fn set_low<M: Machine>(core: &Core<M>, index: u32, low: Limit) {
+    // Full: pairs with `Counters::limits`.
     core.counters
         .counter(index)
         .settings
@@ -63,6 +66,7 @@ pub(crate) fn set_low<M: Machine>(core: &Core<M>, index: u32, low: Limit) {
 }
 
 pub(crate) fn set_min<M: Machine>(core: &Core<M>, index: u32, min: Limit) {
+    // Full: pairs with `Counters::limits`.
     core.counters
         .counter(index)
         .settings

@@ -15,6 +15,7 @@ const GROUPS_PER_HOLD: usize = 64;
 /// Tells listeners at a group and above it that its usage or limits have changed.
 pub(crate) fn changed<M: Machine>(core: &Core<M>, index: u32) {
     settle_over_returns(core);
+    // Full: pairs with `listen`, whose caller looks at the usage after it. Either we see the listener, or it sees the change.
     if core.counters.listeners.load(MemoryOrder::Full) == 0 {
         return;
     }
@@ -26,6 +27,7 @@ pub(crate) fn changed<M: Machine>(core: &Core<M>, index: u32) {
 
 /// [`changed`] without waiting charges, unless an operation left telling them to the next.
 pub(super) fn watchers<M: Machine>(core: &Core<M>, index: u32) {
+    // Full: as above.
     if core.counters.listeners.load(MemoryOrder::Full) == 0 {
         return;
     }
@@ -33,6 +35,7 @@ pub(super) fn watchers<M: Machine>(core: &Core<M>, index: u32) {
         return all(core);
     }
     for at in core.tree().chain(index) {
+        // Full: pairs with `watcher_comes`.
         if core
             .counters
             .counter(at)
@@ -47,6 +50,7 @@ pub(super) fn watchers<M: Machine>(core: &Core<M>, index: u32) {
 }
 
 fn tell_at<M: Machine>(core: &Core<M>, at: u32) {
+    // Full, both: pair with `enqueue` and `watcher_comes`. Either we see the count, or its task looks at the usage after our change.
     let settings = &core.counters.counter(at).settings;
     if settings.waiting.load(MemoryOrder::Full) != 0 {
         wait::wake_first(core, at);

@@ -120,7 +120,7 @@ pub(super) fn enqueue<M: Machine>(core: &Core<M>, ticket: &mut Ticket, at: u32, 
     drop(replaced);
     let before = ticket.queued_at.replace(at);
     if let Some(before) = before.filter(|&before| before != at) {
-        // In both until now, so that no task that looks for those ahead misses us: see `first_ahead`.
+        // Full: pairs with `first_ahead`. In both until now, so that no task that looks for those ahead misses us: see `first_ahead`.
         core.moves.fetch_add(1, MemoryOrder::Full);
         leave_queue(core, before, number);
     }
@@ -140,6 +140,7 @@ fn leave_queue<M: Machine>(core: &Core<M>, at: u32, number: u64) {
         // Or a forked child has forgotten it.
         if removed.is_some() {
             let waiting = &core.counters.counter(at).settings.waiting;
+            // Full: pairs with `tell_at` and `PageCounter::room`. The ticket is out of the queue.
             waiting.fetch_sub(1, MemoryOrder::Full);
         }
         let first = queue.first_key_value();
