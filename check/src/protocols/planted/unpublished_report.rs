@@ -34,7 +34,7 @@ struct Counter<M: Machine> {
     publications: M::Word,
     reports: M::Word,
     fold: M::Mutex<Fold>,
-    /// What additions added that have returned. Not the machine's word: recording costs no step.
+    /// Sum of the additions that have returned. Not the machine's word: recording costs no step.
     returned: AtomicU64,
 }
 

@@ -226,7 +226,7 @@ impl<M: Machine> PageCounter<M> {
 
     /// Lowers the usage by bytes that are about to be given up.
     pub(super) fn lower(&self, bytes: u64) {
-        // Full: pairs with `usage_range` and with `room`. The bytes are given up afterwards.
+        // Full: pairs with `reserved` and `usage_range`. `reserved` looks at the claims after the usage, and these are given up later.
         self.bytes.usage.fetch_sub(bytes, MemoryOrder::Full);
     }
 
@@ -251,7 +251,7 @@ impl<M: Machine> PageCounter<M> {
     /// Claims `bytes` whatever the limit says. Returns whether that is above the limit.
     #[doc(alias = "page_counter_charge")]
     pub(super) fn claim_anyway(&self, bytes: u64) -> bool {
-        // Full, all: pair with `reserved`, which looks at the claims last. The limit counts from when it is set: `lower_max`.
+        // Full, all: pair with `reserved`, and with the stores of `lower_max` and `raise_max`. The bytes are recorded afterwards.
         let before = self.bytes.claimed.fetch_add(bytes, MemoryOrder::Full);
         let claimed = before.wrapping_add(bytes);
         let is_over = claimed > self.settings.max.load(MemoryOrder::Full);

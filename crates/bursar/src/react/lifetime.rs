@@ -246,7 +246,7 @@ fn is_uncharged<M: Machine>(core: &Core<M>, index: u32) -> bool {
     let touched = core.tree().touched(index);
     debug_assert_eq!(touched.last(), Some(&core.tree().extra()), "the highest");
     let charged = |shard: Shard| {
-        // Full: pairs with the addition of an operation that charges or returns, which looks at the state afterwards.
+        // Full: pairs with the last step of a return: the addition in `AtomicShard`, or the store of a section.
         node.slot
             .word(shard, CHARGED)
             .load_signed(MemoryOrder::Full)
