@@ -32,7 +32,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("bursar-kernel", &["bursar", "bursar-machine", "bursar-rig"]),
     ("bursar-experiments", &["bursar", "bursar-kernel", "bursar-machine", "bursar-rig"]),
     ("bursar-check", &["bursar", "bursar-experiments", "bursar-kernel", "bursar-machine", "bursar-rig", "bursar-sim"]),
-    ("bursar-lab", &["bursar", "bursar-check", "bursar-experiments", "bursar-machine", "bursar-sim", "bursar-term"]),
+    ("bursar-lab", &["bursar-check", "bursar-experiments", "bursar-machine", "bursar-sim", "bursar-term"]),
     ("bursar-replay", &["bursar-experiments", "bursar-kernel", "bursar-machine", "bursar-rig", "bursar-watch"]),
     ("bursar-observe", &["bursar-experiments", "bursar-replay", "bursar-sim", "bursar-term", "bursar-watch"]),
     ("bursar-bench", &["bursar", "bursar-alloc", "bursar-bench-peers", "bursar-conditions", "bursar-datafusion",

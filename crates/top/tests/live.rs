@@ -460,7 +460,7 @@ fn endless(bytes: Vec<u8>) -> (PathBuf, thread::JoinHandle<usize>) {
     (directory, answers)
 }
 
-/// What a terminal shows: characters where the cursor is, and moves of the cursor.
+/// A terminal: characters go where the cursor is, and the cursor moves.
 #[cfg(target_os = "linux")]
 struct Screen {
     cells: Vec<[char; 80]>,

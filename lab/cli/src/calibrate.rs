@@ -18,12 +18,12 @@ use bursar_experiments::{Plan, Request};
 use bursar_sim::{CostModel, Settings, Simulator, Topology};
 
 use crate::args::Calibrate;
-use crate::failure::{Failure, INTERRUPTED};
-use crate::interruption;
 use crate::machine::{self, costs};
-use crate::options::Global;
-use crate::output::Output;
-use crate::progress::Progress;
+use bursar_term::failure::{Failure, INTERRUPTED};
+use bursar_term::interruption;
+use bursar_term::options::Global;
+use bursar_term::output::Output;
+use bursar_term::progress::Progress;
 
 /// A row, and the plan that runs its load and variant.
 struct Target {

@@ -3,8 +3,8 @@
 use bursar_experiments::document::Document;
 use bursar_experiments::machine_info::MachineKind;
 
-use crate::markup::Markup;
 use crate::view::View;
+use bursar_term::markup::Markup;
 
 /// A sentence for each variant, remarks on all of them, and expectations that do not hold.
 pub fn findings(document: &Document, view: &View, form: Markup) -> String {

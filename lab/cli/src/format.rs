@@ -5,10 +5,10 @@ use std::process::ExitCode;
 use bursar_experiments::document::Document;
 pub use bursar_term::format::json;
 
-use crate::failure::{EXPECTATION_FAILED, Failure};
-use crate::markup::Markup;
-use crate::options::Format;
 use crate::{html, table};
+use bursar_term::failure::{EXPECTATION_FAILED, Failure};
+use bursar_term::markup::Markup;
+use bursar_term::options::Format;
 
 /// The documents in the form that was asked for; a table as `terminal` has it, and whole if `is_verbose`.
 pub fn documents(

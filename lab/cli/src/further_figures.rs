@@ -1,13 +1,13 @@
 //! Table of the figures that the main table lacks: a row for each figure, a column for each variant.
 
-use crate::grid::Grid;
-use crate::markup::Markup;
 use crate::units::in_unit;
 use crate::view::View;
 use crate::view::name_with_seeds;
 use bursar_experiments::document::{Document, VariantResult};
 use bursar_experiments::machine_info::MachineInfo;
 use bursar_experiments::measure::Metric;
+use bursar_term::grid::Grid;
+use bursar_term::markup::Markup;
 
 /// The table; nothing if there is nothing more.
 pub fn further_figures(document: &Document, view: &View, form: Markup) -> String {

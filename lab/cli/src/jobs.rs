@@ -14,7 +14,7 @@ use bursar_experiments::document::{Document, VariantResult};
 use bursar_experiments::{Error, Job, Plan};
 
 use crate::machine::Machine;
-use crate::progress::Progress;
+use bursar_term::progress::Progress;
 
 /// A plan, and the machine of each of its points.
 #[derive(Debug)]

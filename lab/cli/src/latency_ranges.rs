@@ -4,11 +4,11 @@ use bursar_experiments::document::{Document, VariantResult};
 use bursar_experiments::machine_info::MachineInfo;
 use bursar_experiments::verdict::Verdict;
 
-use crate::grid::Grid;
-use crate::markup::Markup;
 use crate::units::percent;
 use crate::view::{View, shown};
 use bursar_experiments::metrics::Of;
+use bursar_term::grid::Grid;
+use bursar_term::markup::Markup;
 
 /// A row for each bucket; a column for what was published for this machine and load, if anything was, and one for each
 /// variant. Nothing if the experiment has no buckets.

@@ -9,15 +9,15 @@ use bursar_experiments::experiment::Load;
 use serde::Serialize;
 
 use crate::args::List;
-use crate::failure::Failure;
 use crate::format;
 use crate::jobs::{self, Batch};
-use crate::markup::Markup;
-use crate::options::Global;
-use crate::output::Output;
 use crate::run::{self, Wanted};
 use crate::units::long_time;
-use crate::width::{reflowed, wrapped};
+use bursar_term::failure::Failure;
+use bursar_term::markup::Markup;
+use bursar_term::options::Global;
+use bursar_term::output::Output;
+use bursar_term::width::{reflowed, wrapped};
 
 /// An experiment.
 #[derive(Serialize)]

@@ -9,8 +9,8 @@ use bursar_experiments::{Error, Job, Plan};
 use bursar_machine::Host;
 use bursar_sim::{CostModel, Settings, Simulator, Topology};
 
-use crate::failure::Failure;
 use crate::system;
+use bursar_term::failure::Failure;
 
 /// Prefix of the keys of a simulated machine.
 const SIM: &str = "sim";
@@ -29,12 +29,7 @@ pub enum Request {
 impl Request {
     /// The machine of `-m`, or the experiment's own machine.
     pub fn new(asked: Option<&str>, experiment: &Experiment) -> Result<Self, Failure> {
-        Self::over(asked, &experiment.machine)
-    }
-
-    /// The machine of `-m`, or `own`.
-    fn over(asked: Option<&str>, own: &str) -> Result<Self, Failure> {
-        let own = Self::parse(own)?;
+        let own = Self::parse(&experiment.machine)?;
         let Some(asked) = asked else {
             return Ok(own);
         };

@@ -36,9 +36,7 @@ mod view;
 use std::process::ExitCode;
 
 use args::{Args, Command};
-use bursar_term::{
-    failure, grid, help, interruption, markup, options, output, place, progress, shell, width,
-};
+use bursar_term::{help, shell};
 
 fn main() -> ExitCode {
     let args = help::parse::<Args>();

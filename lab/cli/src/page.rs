@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{ErrorKind, Write};
 use std::path::Path;
 
-use crate::place;
+use bursar_term::place;
 
 /// The page, in the current directory.
 pub const NAME: &str = "bursar-run.html";

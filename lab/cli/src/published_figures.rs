@@ -4,10 +4,10 @@ use bursar_experiments::document::Document;
 use bursar_experiments::machine_info::MachineKind;
 use bursar_experiments::verdict::{Basis, Rule, Ruling, SEEDS_NEEDED, Verdict};
 
-use crate::grid::Grid;
-use crate::markup::Markup;
 use crate::units::{counted, in_unit, percent};
 use crate::view::metric_title;
+use bursar_term::grid::Grid;
+use bursar_term::markup::Markup;
 
 /// The tables of all published figures that the documents have an answer to, one an experiment; nothing if there are none. All
 /// are simulated: what was published was measured on machines that only the simulated one can be. Where nothing was judged, a

@@ -3,10 +3,10 @@
 use std::process::ExitCode;
 
 use crate::args::Report;
-use crate::failure::Failure;
-use crate::options::Global;
-use crate::output::{self, Output};
 use crate::{format, result_file, table};
+use bursar_term::failure::Failure;
+use bursar_term::options::Global;
+use bursar_term::output::{self, Output};
 
 /// Reads and writes. A file that is read is not written.
 pub fn report(report: &Report, global: &Global) -> Result<ExitCode, Failure> {

@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_json::error::Category;
 
-use crate::failure::Failure;
+use bursar_term::failure::Failure;
 
 /// A result file: its name, for messages, and its documents.
 #[derive(Clone, Debug)]

@@ -9,17 +9,17 @@ use bursar_experiments::document::Document;
 use bursar_experiments::{Plan, Request};
 
 use crate::args::Run;
-use crate::failure::{Failure, INTERRUPTED, UNAVAILABLE};
-use crate::interruption;
 use crate::jobs::{self, Batch, Cause, Mailbox, Message, RunFailure};
 use crate::machine;
-use crate::options::Format;
-use crate::options::Global;
-use crate::output::Output;
-use crate::progress::Progress;
 use crate::screen::{self, Question};
 use crate::units::{counted, long_time};
 use crate::{format, html, page, table};
+use bursar_term::failure::{Failure, INTERRUPTED, UNAVAILABLE};
+use bursar_term::interruption;
+use bursar_term::options::Format;
+use bursar_term::options::Global;
+use bursar_term::output::Output;
+use bursar_term::progress::Progress;
 
 /// The revision of the source, noted when this was built.
 const REVISION: &str = env!("BURSAR_REVISION");

@@ -7,13 +7,13 @@ use bursar_experiments::metrics::pcp_batch_free::*;
 use bursar_experiments::metrics::vmstat_spread::*;
 
 use crate::findings::failures;
-use crate::grid::Grid;
-use crate::markup::Markup;
 use crate::timeline::{Raster, cpus, of as timeline_of};
 use crate::units::{counted, nanoseconds, percent, thousands};
 use crate::view::{self, Load, distribution, shown};
-use crate::width::{columns, wrapped};
 use bursar_experiments::metrics::Of;
+use bursar_term::grid::Grid;
+use bursar_term::markup::Markup;
+use bursar_term::width::{columns, wrapped};
 
 /// The screen is no wider, however wide the terminal is.
 const WIDTH: usize = 80;

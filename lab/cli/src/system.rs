@@ -4,7 +4,7 @@ use bursar_experiments::machine_info::HostInfo;
 use bursar_machine::host::{StartError, cpu_model};
 use bursar_machine::{Host, Machine};
 
-use crate::failure::Failure;
+use bursar_term::failure::Failure;
 use bursar_term::system;
 
 /// The host, ready to use.

@@ -8,15 +8,15 @@ use bursar_experiments::measure::Unit;
 
 use crate::findings::findings;
 use crate::further_figures::further_figures;
-use crate::grid::Grid;
 use crate::latency_ranges::latency_ranges;
-use crate::markup::Markup;
 use crate::picture::picture;
 use crate::points::points;
 use crate::published_figures::published_figures;
 use crate::timeline::timeline;
 use crate::units::counted;
 use crate::view::{self, Column, Load, View, distribution, shown};
+use bursar_term::grid::Grid;
+use bursar_term::markup::Markup;
 
 /// Everything a run found, for a reader who knows neither the thread nor the kernel: findings of all documents first, then what
 /// was published, then the words that the tables use, and the tables. `is_verbose` adds published figures that were not judged.

@@ -57,7 +57,8 @@ pub fn read(read: &Read, global: &Global) -> Result<ExitCode, Failure> {
         recording::redact(&mut seen);
     }
     let recorded = place.map_or(Ok(()), |place| recordings::write(&seen, &place));
-    form::write(format, 
+    form::write(
+        format,
         &Document::new(&seen, None, None, false),
         TITLE,
         text,

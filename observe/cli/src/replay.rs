@@ -95,7 +95,13 @@ pub fn replay(replay: &Replay, global: &Global) -> Result<ExitCode, Failure> {
             draws: DRAWS,
         },
     );
-    form::write(format, &document, "A kernel's load, replayed", text::text, output)?;
+    form::write(
+        format,
+        &document,
+        "A kernel's load, replayed",
+        text::text,
+        output,
+    )?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -4,9 +4,9 @@ use bursar_experiments::compare::{Comparison, Judgement, comparable, difference}
 use bursar_experiments::document::Document;
 use serde::Serialize;
 
-use crate::failure::Failure;
 use crate::points::points;
 use crate::result_file::Source;
+use bursar_term::failure::Failure;
 
 /// Two files, compared.
 #[derive(Serialize)]

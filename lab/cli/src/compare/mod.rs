@@ -17,11 +17,11 @@ use bursar_experiments::compare::comparable;
 use clap::Args as ClapArgs;
 
 use self::compared::Compared;
-use crate::failure::{EXPECTATION_FAILED, Failure};
 use crate::format;
-use crate::options::Global;
-use crate::output::{self, Output};
 use crate::result_file::{self, Source};
+use bursar_term::failure::{EXPECTATION_FAILED, Failure};
+use bursar_term::options::Global;
+use bursar_term::output::{self, Output};
 
 pub const EXAMPLES: &str = "\
 Examples:

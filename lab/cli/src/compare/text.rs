@@ -3,12 +3,12 @@
 use std::fmt::Write;
 
 use super::compared::Compared;
-use crate::grid::Grid;
-use crate::markup::Markup;
 use crate::units::{counted, in_unit, quantity};
 use bursar_experiments::compare::rule::{SEEDS_NEEDED, false_alarms};
 use bursar_experiments::compare::{Change, Comparison, Judgement};
 use bursar_experiments::machine_info::MachineKind;
+use bursar_term::grid::Grid;
+use bursar_term::markup::Markup;
 
 /// A table for each point that can be judged, and what is clear at the end, where a terminal shows it.
 pub fn text(compared: &Compared, form: Markup, is_verbose: bool) -> String {

@@ -4,7 +4,7 @@ use bursar_check::explore::Group;
 use bursar_sim::{ScheduleId, SectionKind};
 use clap::{Args, ValueEnum};
 
-use crate::options::whole;
+use bursar_term::options::whole;
 
 pub const EXAMPLES: &str = "\
 Examples:

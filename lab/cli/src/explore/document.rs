@@ -3,8 +3,8 @@
 use bursar_check::explore::Document;
 use serde::Serialize;
 
-use crate::failure::Failure;
 use crate::format;
+use bursar_term::failure::Failure;
 
 /// Of the document's form.
 const SCHEMA: u32 = 1;

@@ -17,11 +17,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub use args::{EXAMPLES, Explore};
 use bursar_check::explore::{Campaign, Document, targets};
 
-use crate::failure::{EXPECTATION_FAILED, Failure, INTERRUPTED};
-use crate::interruption;
-use crate::options::Global;
-use crate::output::Output;
-use crate::progress::Progress;
+use bursar_term::failure::{EXPECTATION_FAILED, Failure, INTERRUPTED};
+use bursar_term::interruption;
+use bursar_term::options::Global;
+use bursar_term::output::Output;
+use bursar_term::progress::Progress;
 
 /// Explores, or runs one schedule again, and writes one document.
 pub fn explore(explore: &Explore, global: &Global) -> Result<ExitCode, Failure> {

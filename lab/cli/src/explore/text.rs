@@ -2,10 +2,10 @@
 
 use bursar_check::explore::{Document, Failed, Result};
 
-use crate::grid::Grid;
-use crate::markup::Markup;
 use crate::units::thousands;
-use crate::width::wrapped;
+use bursar_term::grid::Grid;
+use bursar_term::markup::Markup;
+use bursar_term::width::wrapped;
 
 /// With more results than this, a table is all that is printed of stale reads.
 const STALE_SHOWN: usize = 3;

@@ -23,13 +23,13 @@ use serde::Serialize;
 
 pub use self::tables::capitalised;
 use self::tables::{KeyTable, Single, Spread};
-use crate::failure::Failure;
 use crate::findings::failures;
 use crate::points::points;
 use crate::published_figures;
 use crate::screen;
 use crate::svg::{self, Entry, Figure, Part, Sign, Sweep};
 use crate::view::{self, Load};
+use bursar_term::failure::Failure;
 
 /// The content of the template.
 #[derive(Serialize)]

@@ -191,7 +191,7 @@ fn timelines_without_points_or_beyond_their_time_are_no_trouble() {
         let variant = samples::variant("one", &[(HERD_TIMELINE.name, timeline)]);
         let document = samples::document("vmstat-spread", 1, vec![variant]);
         texts(&picture(std::slice::from_ref(&document)));
-        crate::table::run(&[document], crate::markup::Markup::Html, false);
+        crate::table::run(&[document], bursar_term::markup::Markup::Html, false);
     }
 }
 

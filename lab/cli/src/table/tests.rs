@@ -262,7 +262,10 @@ fn lines_fit_the_terminal() {
             };
             let text = run(&documents, form, true);
             for line in text.lines() {
-                assert!(crate::width::columns(line) <= width, "{width}: {line}");
+                assert!(
+                    bursar_term::width::columns(line) <= width,
+                    "{width}: {line}"
+                );
             }
             for column in crate::view::of(&documents[0]).columns() {
                 assert!(text.contains(column.title), "{} is missing", column.title);
