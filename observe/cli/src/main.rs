@@ -30,10 +30,10 @@ use clap::{Args as ClapArgs, ColorChoice, Parser, Subcommand};
 
 const EXAMPLES: &str = "\
 Examples:
-  bursar-observe watch                    10 s, upkeep and flushes
-  bursar-observe watch --deep -- make -j8 while a command runs, with page events
-  bursar-observe read trace.dat           what did trace-cmd or perf record?
-  bursar-observe replay node7.bursar      what would other policies change?";
+  bursar-observe watch                     10 s, upkeep and flushes
+  bursar-observe watch --deep -- make -j8  while a command runs, with page events
+  bursar-observe read trace.dat            what did trace-cmd or perf record?
+  bursar-observe replay node7.bursar       what would other policies change?";
 
 const EXIT_CODES: &str = "\
 Documents are tables, JSON (-f json) or a page (-f html).
