@@ -12,10 +12,6 @@ use super::mention::words_of;
 pub struct SourceFile {
     /// Path, from the workspace.
     pub path: String,
-    /// Lines.
-    pub lines: usize,
-    /// Lines of tests among them.
-    pub test_lines: usize,
     /// Content as tokens, without comments.
     pub tokens: TokenStream,
     /// Content.
@@ -34,8 +30,6 @@ impl SourceFile {
         };
         Self {
             path: relative(root, path),
-            lines: text.lines().count(),
-            test_lines: 0,
             tokens,
             syntax,
         }

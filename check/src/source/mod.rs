@@ -18,7 +18,7 @@ mod reference;
 
 pub use file::SourceFile;
 pub use mention::{Mention, paths};
-pub use module::{Crate, Definition, Module, Target};
+pub use module::{Crate, Module};
 pub use package::{House, Package, workspace};
 pub use ratchet::{Bounds, Number, numbers};
-pub use reference::{Reference, cycles};
+pub use reference::{Reference, circles};

@@ -34,8 +34,6 @@ pub struct Module {
     pub is_public: bool,
     /// Paths in its code, but for tests.
     pub mentions: Vec<Mention>,
-    /// Blocks with a type's own methods: the type's path, and how many methods are public.
-    pub(super) impls: Vec<(Vec<String>, usize)>,
     /// Definitions and aliases by name.
     names: BTreeMap<String, Vec<Named>>,
     /// `use path::*`, with whether others see it.
@@ -53,32 +51,13 @@ struct Named {
 enum Meaning {
     Module(usize),
     /// An item of this module.
-    Item(Definition),
+    Item,
     /// `use path as name`.
     Alias(Vec<String>),
 }
 
-/// The place of a definition.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Definition {
-    /// Index of the file in the package.
-    pub file: usize,
-    /// Index of the module in the crate.
-    pub module: usize,
-    /// Name there.
-    pub name: String,
-    /// A type with the parameter for the machine.
-    pub carries_machine: bool,
-}
-
-/// The definition or module that a path leads to.
-#[derive(Clone, Debug)]
-pub enum Target {
-    /// Index of a module in the crate.
-    Module(usize),
-    /// An item, or a part of one.
-    Item(Definition),
-}
+/// The module that a path leads to, and the name there, if it does not lead to the module itself.
+pub type Target = (usize, Option<String>);
 
 impl Crate {
     /// Follows the modules from a file.
@@ -102,14 +81,6 @@ impl Crate {
         self.modules[0].file
     }
 
-    /// Whether a file belongs to this crate for tests alone.
-    pub fn is_test_file(&self, file: usize) -> bool {
-        let mut modules = self.modules.iter();
-        modules
-            .find(|module| module.file == file)
-            .is_some_and(|module| module.is_test)
-    }
-
     /// Adds a module and those below it. Their files are in `directory`.
     fn add(
         &mut self,
@@ -126,7 +97,7 @@ impl Crate {
             } else {
                 let this = &mut self.modules[index];
                 if this.is_test || !is_test(item) {
-                    this.define(item, index);
+                    this.define(item);
                     this.mentions.extend(paths(item));
                 }
             }
@@ -176,12 +147,7 @@ impl Crate {
         for (file, items, below) in bodies {
             let module = Module::new(path.clone(), file, Some(parent), is_test, is_public);
             let index = self.add(files, module, items, &below);
-            let named = Named {
-                is_public: is_shown,
-                meaning: Meaning::Module(index),
-            };
-            let names = &mut self.modules[parent].names;
-            names.entry(name.clone()).or_default().push(named);
+            self.modules[parent].add(name.clone(), is_shown, Meaning::Module(index));
         }
     }
 
@@ -192,7 +158,7 @@ impl Crate {
 
     fn resolve_to(&self, module: usize, path: &[String], depth: usize) -> Vec<Target> {
         let Some((first, rest)) = path.split_first() else {
-            return vec![Target::Module(module)];
+            return vec![(module, None)];
         };
         if depth == 0 {
             return Vec::new();
@@ -208,7 +174,7 @@ impl Crate {
                 .lookup(module, name, depth)
                 .into_iter()
                 .flat_map(|target| match target {
-                    Target::Module(module) => self.resolve_to(module, rest, depth - 1),
+                    (module, None) => self.resolve_to(module, rest, depth - 1),
                     item => vec![item],
                 })
                 .collect(),
@@ -220,8 +186,8 @@ impl Crate {
         let this = &self.modules[module];
         if let Some(named) = this.names.get(name) {
             let follow = |named: &Named| match &named.meaning {
-                Meaning::Module(index) => vec![Target::Module(*index)],
-                Meaning::Item(definition) => vec![Target::Item(definition.clone())],
+                Meaning::Module(index) => vec![(*index, None)],
+                Meaning::Item => vec![(module, Some(name.to_owned()))],
                 // An alias of an outer crate's name, such as `use serde::self`, leads to itself.
                 Meaning::Alias(path) if path.len() == 1 && path[0] == name => Vec::new(),
                 Meaning::Alias(path) => self.resolve_to(module, path, depth - 1),
@@ -231,7 +197,7 @@ impl Crate {
         let mut found = Vec::new();
         for (glob, _) in &this.globs {
             for target in self.resolve_to(module, glob, depth - 1) {
-                if let Target::Module(other) = target
+                if let (other, None) = target
                     && other != module
                     && depth > 1
                 {
@@ -254,7 +220,7 @@ impl Crate {
             .collect();
         for (glob, _) in this.globs.iter().filter(|(_, is_public)| *is_public) {
             for target in self.resolve(module, glob) {
-                if let Target::Module(other) = target {
+                if let (other, None) = target {
                     names.extend(self.public_names(other));
                 }
             }
@@ -286,14 +252,13 @@ impl Module {
             is_test,
             is_public,
             mentions: Vec::new(),
-            impls: Vec::new(),
             names: BTreeMap::new(),
             globs: Vec::new(),
         }
     }
 
-    fn define(&mut self, item: &Item, module: usize) {
-        let (ident, visibility, attributes, generics) = match item {
+    fn define(&mut self, item: &Item) {
+        let (ident, visibility, attributes) = match item {
             Item::Use(item) => {
                 if item.leading_colon.is_none() {
                     let is_shown = is_public(&item.vis) && !is_hidden(&item.attrs);
@@ -301,51 +266,33 @@ impl Module {
                 }
                 return;
             }
-            Item::Impl(item) => {
-                self.impls.extend(own_methods(item));
-                return;
-            }
-            Item::Struct(item) => (&item.ident, &item.vis, &item.attrs, Some(&item.generics)),
-            Item::Enum(item) => (&item.ident, &item.vis, &item.attrs, Some(&item.generics)),
-            Item::Union(item) => (&item.ident, &item.vis, &item.attrs, Some(&item.generics)),
-            Item::Type(item) => (&item.ident, &item.vis, &item.attrs, Some(&item.generics)),
-            Item::Trait(item) => (&item.ident, &item.vis, &item.attrs, None),
-            Item::Fn(item) => (&item.sig.ident, &item.vis, &item.attrs, None),
-            Item::Const(item) => (&item.ident, &item.vis, &item.attrs, None),
-            Item::Static(item) => (&item.ident, &item.vis, &item.attrs, None),
+            Item::Struct(item) => (&item.ident, &item.vis, &item.attrs),
+            Item::Enum(item) => (&item.ident, &item.vis, &item.attrs),
+            Item::Union(item) => (&item.ident, &item.vis, &item.attrs),
+            Item::Type(item) => (&item.ident, &item.vis, &item.attrs),
+            Item::Trait(item) => (&item.ident, &item.vis, &item.attrs),
+            Item::Fn(item) => (&item.sig.ident, &item.vis, &item.attrs),
+            Item::Const(item) => (&item.ident, &item.vis, &item.attrs),
+            Item::Static(item) => (&item.ident, &item.vis, &item.attrs),
             Item::Macro(item) => {
                 if let Some(ident) = &item.ident {
                     let exported = item.attrs.iter().any(|a| a.path().is_ident("macro_export"));
-                    self.add_item(ident.to_string(), exported, module, false);
+                    self.add(ident.to_string(), exported, Meaning::Item);
                 }
                 return;
             }
             _ => return,
         };
         let is_shown = is_public(visibility) && !is_hidden(attributes);
-        let carries = generics.is_some_and(carries_machine);
-        self.add_item(ident.to_string(), is_shown, module, carries);
+        self.add(ident.to_string(), is_shown, Meaning::Item);
     }
 
-    fn add_item(&mut self, name: String, is_public: bool, module: usize, carries_machine: bool) {
-        let definition = Definition {
-            file: self.file,
-            module,
-            name: name.clone(),
-            carries_machine,
-        };
-        self.names.entry(name).or_default().push(Named {
-            is_public,
-            meaning: Meaning::Item(definition),
-        });
+    fn add(&mut self, name: String, is_public: bool, meaning: Meaning) {
+        let named = Named { is_public, meaning };
+        self.names.entry(name).or_default().push(named);
     }
 
     fn import(&mut self, tree: &UseTree, mut path: Vec<String>, is_public: bool) {
-        let mut alias = |name: String, path: Vec<String>| {
-            let meaning = Meaning::Alias(path);
-            let named = Named { is_public, meaning };
-            self.names.entry(name).or_default().push(named);
-        };
         match tree {
             UseTree::Path(inner) => {
                 path.push(inner.ident.to_string());
@@ -359,35 +306,24 @@ impl Module {
             UseTree::Glob(_) => self.globs.push((path, is_public)),
             UseTree::Name(name) if name.ident == "self" => {
                 if let Some(last) = path.last() {
-                    alias(last.clone(), path.clone());
+                    self.add(last.clone(), is_public, Meaning::Alias(path.clone()));
                 }
             }
             UseTree::Name(name) => {
                 path.push(name.ident.to_string());
-                alias(name.ident.to_string(), path);
+                self.add(name.ident.to_string(), is_public, Meaning::Alias(path));
             }
             UseTree::Rename(rename) => {
                 if rename.ident != "self" {
                     path.push(rename.ident.to_string());
                 }
-                alias(rename.rename.to_string(), path);
+                self.add(rename.rename.to_string(), is_public, Meaning::Alias(path));
             }
         }
     }
 }
 
-/// The type of a block with its own methods, and how many of these are public.
-fn own_methods(block: &syn::ItemImpl) -> Option<(Vec<String>, usize)> {
-    let (None, syn::Type::Path(of)) = (&block.trait_, &*block.self_ty) else {
-        return None;
-    };
-    let is_shown =
-        |item: &&syn::ImplItem| matches!(item, syn::ImplItem::Fn(method) if is_public(&method.vis));
-    let names = of.path.segments.iter().map(|name| name.ident.to_string());
-    Some((names.collect(), block.items.iter().filter(is_shown).count()))
-}
-
-fn is_public(visibility: &Visibility) -> bool {
+pub(super) fn is_public(visibility: &Visibility) -> bool {
     matches!(visibility, Visibility::Public(_))
 }
 
@@ -395,17 +331,6 @@ fn is_hidden(attributes: &[syn::Attribute]) -> bool {
     attributes.iter().any(|attribute| {
         attribute.path().is_ident("doc")
             && matches!(&attribute.meta, syn::Meta::List(list) if list.tokens.to_string() == "hidden")
-    })
-}
-
-/// Whether a type has the parameter for the machine, by name or by bound.
-fn carries_machine(generics: &syn::Generics) -> bool {
-    generics.type_params().any(|parameter| {
-        parameter.ident == "M"
-            || parameter.bounds.iter().any(|bound| {
-                matches!(bound, syn::TypeParamBound::Trait(bound)
-                    if bound.path.segments.last().is_some_and(|last| last.ident == "Machine"))
-            })
     })
 }
 

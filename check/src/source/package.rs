@@ -3,9 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use syn::spanned::Spanned;
-
-use super::file::{SourceFile, is_test, relative};
+use super::file::{SourceFile, relative};
 use super::module::Crate;
 
 /// Part of the repository that a package belongs to.
@@ -93,16 +91,14 @@ impl Package {
             .into_iter()
             .map(|root| Crate::new(&files, root))
             .collect();
-        let mut package = Self {
+        Some(Self {
             dependencies: dependencies(&manifest, &name),
             name,
             directory,
             house,
             files,
             crates,
-        };
-        package.count_tests();
-        Some(package)
+        })
     }
 
     /// The library, or the program if there is none.
@@ -116,29 +112,6 @@ impl Package {
             .or_else(|| root("main.rs"))
             .expect("a library or a program")
     }
-
-    /// Whole files of tests, and modules of tests in others.
-    fn count_tests(&mut self) {
-        let prefix = format!("{}/tests/", self.directory);
-        let mut tests: Vec<usize> = Vec::new();
-        for (index, file) in self.files.iter().enumerate() {
-            let in_test_module = self.crates.iter().any(|made| made.is_test_file(index));
-            tests.push(if in_test_module || file.path.starts_with(&prefix) {
-                file.lines
-            } else {
-                let items = file.syntax.items.iter();
-                items.filter(|item| is_test(item)).map(lines_of).sum()
-            });
-        }
-        for (file, lines) in self.files.iter_mut().zip(tests) {
-            file.test_lines = lines;
-        }
-    }
-}
-
-fn lines_of(item: &syn::Item) -> usize {
-    let span = item.span();
-    span.end().line - span.start().line + 1
 }
 
 /// Adds the files below a directory that are wanted. Build directories and hidden ones are left out.

@@ -4,13 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::path::Path;
 
-use super::file::SourceFile;
-use super::module::{Definition, Module, Target};
-use super::package::{House, Package};
-use super::reference::cycles;
+use syn::Item;
 
-/// More files than this for the `impl` blocks of a type are too many.
-const IMPL_FILES: usize = 3;
+use super::module::is_public;
+use super::package::Package;
+use super::reference::circles;
 
 /// A number, and the places that it counts.
 #[derive(Debug)]
@@ -23,129 +21,90 @@ pub struct Number {
     pub places: String,
 }
 
-/// All numbers of a workspace.
+/// All numbers of a workspace: files in circles for each package, and the face of the library.
 pub fn numbers(packages: &[Package]) -> Vec<Number> {
-    let mut all = Vec::new();
-    let mut add = |name: String, value: usize, places: String| {
-        all.push(Number {
-            name,
-            value,
-            places,
-        });
-    };
-    for package in packages {
-        let sets = cycles(&package.main_crate().references());
-        let files = |set: &Vec<usize>| {
-            let names = set.iter().map(|&file| short(package, file));
-            names.collect::<Vec<_>>().join(" ")
-        };
-        let name = &package.name;
-        let places: Vec<String> = sets.iter().map(files).collect();
-        add(format!("cycles.{name}"), sets.len(), String::new());
-        add(
-            format!("cycles.{name}.largest"),
-            sets.first().map_or(0, Vec::len),
-            places.join(" | "),
-        );
-    }
+    let mut all: Vec<Number> = packages.iter().map(files_in_circles).collect();
     if let Some(package) = packages.iter().find(|package| package.name == "bursar") {
-        face(package, &mut add);
+        all.extend(face(package));
     }
-    for package in packages {
-        let scattered: Vec<String> = impl_files(package)
-            .into_iter()
-            .filter(|(_, files)| files.len() > IMPL_FILES)
-            .map(|(of, files)| format!("{} {}", of.name, files.len()))
-            .collect();
-        let name = format!("scattered-types.{}", package.name);
-        add(name, scattered.len(), scattered.join(", "));
-    }
-    lines(packages, &mut add);
     all
 }
 
-/// Names and types that users of the library see.
-fn face(package: &Package, add: &mut impl FnMut(String, usize, String)) {
+fn files_in_circles(package: &Package) -> Number {
+    let sets = circles(&package.main_crate().references());
+    let files = |set: &Vec<usize>| {
+        let names = set.iter().map(|&file| short(package, file));
+        names.collect::<Vec<_>>().join(" ")
+    };
+    let places: Vec<String> = sets.iter().map(files).collect();
+    Number {
+        name: format!("circles.{}", package.name),
+        value: sets.iter().map(Vec::len).sum(),
+        places: places.join(" | "),
+    }
+}
+
+/// Names that users of the library see: in each public module, types with the parameter for the machine, methods of a group.
+fn face(package: &Package) -> Vec<Number> {
+    let number = |name: String, value, places| Number {
+        name,
+        value,
+        places,
+    };
     let library = package.main_crate();
-    let mut carriers = BTreeSet::new();
+    let mut all = Vec::new();
+    let mut public = BTreeSet::new();
     for index in library.public_modules() {
         let path = library.modules[index].path.join("::");
         let names = library.public_names(index);
-        for name in &names {
-            for target in library.resolve(index, std::slice::from_ref(name)) {
-                if let Target::Item(definition) = target
-                    && definition.carries_machine
-                {
-                    carriers.insert(definition.name);
-                }
-            }
-        }
         let path = if path.is_empty() { "root" } else { &path };
-        add(format!("names.{path}"), names.len(), String::new());
+        all.push(number(format!("names.{path}"), names.len(), String::new()));
+        public.extend(names);
     }
-    let carriers: Vec<String> = carriers.into_iter().collect();
-    add(
-        "types-with-machine".to_owned(),
-        carriers.len(),
-        carriers.join(" "),
-    );
-    let impls = impls(package).into_iter();
-    let group = impls.filter(|(of, ..)| of.name == "Group");
-    let methods = group.map(|(_, _, methods)| methods).sum();
-    add("methods.Group".to_owned(), methods, String::new());
-}
-
-/// Blocks with a type's own methods: type, file, and how many methods are public.
-fn impls(package: &Package) -> Vec<(Definition, usize, usize)> {
-    let library = package.main_crate();
-    let modules = library.modules.iter().enumerate();
-    let in_module = |(index, module): (usize, &'_ Module)| {
-        let file = module.file;
-        let blocks = module.impls.clone().into_iter();
-        blocks.flat_map(move |(path, methods)| {
-            let found = library.resolve(index, &path).into_iter();
-            found.filter_map(move |target| match target {
-                Target::Item(definition) => Some((definition, file, methods)),
-                Target::Module(_) => None,
-            })
-        })
+    let sources: BTreeSet<usize> = library.modules.iter().map(|module| module.file).collect();
+    let items = || {
+        let files = sources.iter().map(|&file| &package.files[file]);
+        files.flat_map(|file| &file.syntax.items)
     };
-    let blocks = modules.filter(|(_, module)| !module.is_test);
-    blocks.flat_map(in_module).collect()
+    let carriers: BTreeSet<String> = items().filter_map(type_with_machine).collect();
+    let carriers: Vec<String> = carriers.intersection(&public).cloned().collect();
+    let places = carriers.join(" ");
+    all.push(number("types-with-machine".into(), carriers.len(), places));
+    let methods = items().map(public_methods_of_group).sum();
+    all.push(number("methods.Group".into(), methods, String::new()));
+    all
 }
 
-/// Files with a block of a type's own methods, for each type.
-fn impl_files(package: &Package) -> BTreeMap<Definition, BTreeSet<usize>> {
-    let mut files: BTreeMap<Definition, BTreeSet<usize>> = BTreeMap::new();
-    for (of, file, _) in impls(package) {
-        files.entry(of).or_default().insert(file);
-    }
-    files
+/// The name of a public type with the parameter for the machine, by name or by bound.
+fn type_with_machine(item: &Item) -> Option<String> {
+    let (visibility, ident, generics) = match item {
+        Item::Struct(item) => (&item.vis, &item.ident, &item.generics),
+        Item::Enum(item) => (&item.vis, &item.ident, &item.generics),
+        Item::Union(item) => (&item.vis, &item.ident, &item.generics),
+        Item::Type(item) => (&item.vis, &item.ident, &item.generics),
+        _ => return None,
+    };
+    let is_machine = |bound: &syn::TypeParamBound| {
+        matches!(bound, syn::TypeParamBound::Trait(bound)
+            if bound.path.segments.last().is_some_and(|last| last.ident == "Machine"))
+    };
+    let mut parameters = generics.type_params();
+    let carries = parameters.any(|it| it.ident == "M" || it.bounds.iter().any(is_machine));
+    (carries && is_public(visibility)).then(|| ident.to_string())
 }
 
-fn lines(packages: &[Package], add: &mut impl FnMut(String, usize, String)) {
-    let mut houses: BTreeMap<Option<House>, [usize; 2]> = BTreeMap::new();
-    let mut all = [0; 2];
-    for package in packages {
-        let sum = |count: fn(&SourceFile) -> usize| package.files.iter().map(count).sum();
-        let counts: [usize; 2] = [sum(|file| file.lines), sum(|file| file.test_lines)];
-        add(format!("lines.{}", package.name), counts[0], tests(counts));
-        for total in [houses.entry(package.house).or_default(), &mut all] {
-            for (total, count) in total.iter_mut().zip(counts) {
-                *total += count;
-            }
-        }
+fn public_methods_of_group(item: &Item) -> usize {
+    let Item::Impl(block) = item else {
+        return 0;
+    };
+    let is_group = matches!(&*block.self_ty, syn::Type::Path(of)
+        if of.path.segments.last().is_some_and(|last| last.ident == "Group"));
+    if block.trait_.is_some() || !is_group {
+        return 0;
     }
-    for (house, counts) in houses {
-        let name = house.map_or("no house".to_owned(), |house| format!("{house:?}"));
-        let name = format!("house.{}", name.to_lowercase());
-        add(name, counts[0], tests(counts));
-    }
-    add("house.all".to_owned(), all[0], tests(all));
-}
-
-fn tests(counts: [usize; 2]) -> String {
-    format!("tests {}", counts[1])
+    let is_shown =
+        |item: &&syn::ImplItem| matches!(item, syn::ImplItem::Fn(method) if is_public(&method.vis));
+    block.items.iter().filter(is_shown).count()
 }
 
 /// Path of a file inside its package's `src`.
@@ -155,7 +114,7 @@ fn short(package: &Package, file: usize) -> String {
     path.strip_prefix(&prefix).unwrap_or(path).to_owned()
 }
 
-/// The most that each number may be.
+/// The most that each number may be: 0 if the file has no bound.
 #[derive(Debug, Default)]
 pub struct Bounds(BTreeMap<String, usize>);
 
@@ -173,8 +132,8 @@ impl Bounds {
     }
 
     /// The bound of a number.
-    pub fn of(&self, number: &Number) -> Option<usize> {
-        self.0.get(&number.name).copied()
+    pub fn of(&self, number: &Number) -> usize {
+        self.0.get(&number.name).copied().unwrap_or(0)
     }
 
     /// Names of bounds that belong to none of these numbers.
@@ -184,18 +143,13 @@ impl Bounds {
         names.filter(|name| !is_used(name)).collect()
     }
 
-    /// The file whose bounds are these numbers; of lines, the next hundred, so that a small change needs no new bound.
+    /// The file whose bounds are these numbers.
     pub fn text(numbers: &[Number]) -> String {
         let mut text = String::from(
-            "# The most that each number of `cargo run -p bursar-check --bin ratchet` may be; `--write` sets them.\n",
+            "# The most that each number of `cargo run -p bursar-check --bin ratchet` may be; 0 if it is missing. `--write` sets them.\n",
         );
-        for number in numbers {
-            let is_lines = ["lines.", "house."]
-                .iter()
-                .any(|kind| number.name.starts_with(kind));
-            let step = if is_lines { 100 } else { 1 };
-            let bound = number.value.next_multiple_of(step);
-            let _ = writeln!(text, "{} {bound}", number.name);
+        for number in numbers.iter().filter(|number| number.value > 0) {
+            let _ = writeln!(text, "{} {}", number.name, number.value);
         }
         text
     }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::module::{Crate, Definition, Target};
+use super::module::Crate;
 
 /// A file that uses a definition of its crate.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -11,8 +11,12 @@ pub struct Reference {
     pub file: usize,
     /// Index of the module in the crate.
     pub module: usize,
-    /// The definition.
-    pub to: Definition,
+    /// Index of the file with the definition.
+    pub to_file: usize,
+    /// Index of its module.
+    pub to: usize,
+    /// Its name there.
+    pub name: String,
 }
 
 impl Crate {
@@ -25,17 +29,19 @@ impl Crate {
                 continue;
             }
             for mention in &module.mentions {
-                for target in self.resolve(index, &mention.path) {
-                    let Target::Item(to) = target else {
+                for (to, name) in self.resolve(index, &mention.path) {
+                    let Some(name) = name else {
                         continue;
                     };
-                    let is_below = self.modules[to.module].path.starts_with(&module.path);
-                    if to.file != module.file && !(mention.is_export && is_below) {
-                        let file = module.file;
+                    let (file, to_file) = (module.file, self.modules[to].file);
+                    let is_below = self.modules[to].path.starts_with(&module.path);
+                    if to_file != file && !(mention.is_export && is_below) {
                         found.insert(Reference {
                             file,
                             module: index,
+                            to_file,
                             to,
+                            name,
                         });
                     }
                 }
@@ -46,11 +52,11 @@ impl Crate {
 }
 
 /// Sets of files of which each refers to each other, by way of others of the set: the largest first.
-pub fn cycles(references: &BTreeSet<Reference>) -> Vec<Vec<usize>> {
+pub fn circles(references: &BTreeSet<Reference>) -> Vec<Vec<usize>> {
     let mut next: BTreeMap<usize, BTreeSet<usize>> = BTreeMap::new();
     for reference in references {
         let to = next.entry(reference.file).or_default();
-        to.insert(reference.to.file);
+        to.insert(reference.to_file);
     }
     let reach = |from: usize| {
         let mut reached = BTreeSet::new();
