@@ -11,6 +11,7 @@
 //! | `charges.rs` | bytes of charges in time, while several tasks work |
 //! | `judge.rs` | whether grants, refusals and readings were right, by these bytes |
 //! | `pages.rs` | the holder of each page |
+//! | `statistics.rs` | nothing: the statistics that tests keep |
 
 pub mod charges;
 mod flow;
@@ -18,6 +19,7 @@ mod judge;
 pub mod pages;
 mod reclaim;
 mod shape;
+pub mod statistics;
 mod tree;
 
 pub use flow::{Before, Flow};

@@ -25,20 +25,10 @@ use std::thread::Thread;
 use bursar_machine::host::{allowed_cpus, pin_to};
 
 use bursar::{
-    Charge, ChargeError, Counter, Freshness, Gauge, Group, HighPolicy, LimitReached, Limits,
-    Memory, Reading, Registration, Statistic,
+    Charge, ChargeError, Freshness, Group, HighPolicy, LimitReached, Limits, Memory, Reading,
+    Registration,
 };
-
-pub const STATISTICS: &[Statistic] = &[
-    Statistic::counter("rows"),
-    Statistic::gauge("balance"),
-    Statistic::gauge("eager").eager(),
-    Statistic::gauge("batched").batch(64),
-];
-pub const ROWS: Counter = Counter::of(STATISTICS, "rows");
-pub const BALANCE: Gauge = Gauge::of(STATISTICS, "balance");
-pub const EAGER: Gauge = Gauge::of(STATISTICS, "eager");
-pub const BATCHED: Gauge = Gauge::of(STATISTICS, "batched");
+pub use bursar_check::model::statistics::{BALANCE, BATCHED, EAGER, ROWS, STATISTICS};
 
 pub fn memory() -> Memory {
     Memory::builder()

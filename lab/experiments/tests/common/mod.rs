@@ -3,21 +3,11 @@
 
 pub mod truth;
 
-use bursar::{Builder, Counter, Gauge, HighPolicy, Memory, Statistic};
+use bursar::{Builder, HighPolicy, Memory};
+pub use bursar_check::model::statistics::{BALANCE, BATCHED, EAGER, ROWS, STATISTICS};
 use bursar_machine::Host;
 use bursar_rig::timer::Timers;
 use bursar_sim::{Chance, Counts, Faults, Kill, Settings, Sim, Simulator, Stall, Topology};
-
-pub const STATISTICS: &[Statistic] = &[
-    Statistic::counter("rows"),
-    Statistic::gauge("balance"),
-    Statistic::gauge("eager").eager(),
-    Statistic::gauge("batched").batch(64),
-];
-pub const ROWS: Counter = Counter::of(STATISTICS, "rows");
-pub const BALANCE: Gauge = Gauge::of(STATISTICS, "balance");
-pub const EAGER: Gauge = Gauge::of(STATISTICS, "eager");
-pub const BATCHED: Gauge = Gauge::of(STATISTICS, "batched");
 
 pub type Body<'a> = Box<dyn FnOnce() + Send + 'a>;
 
