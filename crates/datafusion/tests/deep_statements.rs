@@ -271,104 +271,82 @@ const KINDS: &[Kind] = &[
     ("a long literal", |n| format!("SELECT '{}'", "x".repeat(n))),
 ];
 
-/// What is nested: an expression with columns `a`, `s` and `b`, or a query.
+/// What is nested: an expression of a type, with columns `a`, `s` and `b`, or a query of one number `a`.
 #[derive(Clone, Copy, PartialEq)]
 enum What {
-    Expr,
-    Query,
+    Int,
+    Text,
+    Bool,
+    /// A query.
+    Rows,
 }
-use What::{Expr, Query};
+use What::{Bool, Int, Rows, Text};
 
 /// Texts around an expression or query, and what it is then.
+#[rustfmt::skip]
 const AROUND: &[(What, &str, &str, What)] = &[
-    (Expr, "(", ")", Expr),
-    (Expr, "(a + ", ")", Expr),
-    (Expr, "- ", "", Expr),
-    (Expr, "1 + ", "", Expr),
-    (Expr, "", " * a", Expr),
-    (Expr, "NOT ", "", Expr),
-    (Expr, "b AND ", " OR b", Expr),
-    (Expr, "s || ", "", Expr),
-    (Expr, "", "::int::text", Expr),
-    (Expr, "", " IS NULL", Expr),
-    (Expr, "", " IS DISTINCT FROM true", Expr),
-    (Expr, "", " BETWEEN 1 AND a", Expr),
-    (Expr, "", " LIKE 'x'", Expr),
-    (Expr, "", " AT TIME ZONE 'UTC'", Expr),
-    (Expr, "b IN (", ", true)", Expr),
-    (Expr, "CASE WHEN ", " THEN b ELSE NOT b END", Expr),
-    (Expr, "CASE WHEN b THEN ", " ELSE 0 END", Expr),
-    (Expr, "CASE ", " WHEN 1 THEN 2 END", Expr),
-    (Expr, "CAST(", " AS int)", Expr),
-    (Expr, "TRY_CAST(", " AS text)", Expr),
-    (Expr, "abs(", ")", Expr),
-    (Expr, "coalesce(", ", a)", Expr),
-    (Expr, "coalesce(a, ", ")", Expr),
-    (Expr, "nvl2(", ", a, a)", Expr),
-    (Expr, "named_struct('f', ", ")", Expr),
-    (Expr, "[", "]", Expr),
-    (Expr, "{'f': ", "}", Expr),
-    (Expr, "", "[1]", Expr),
-    (Expr, "(1, ", ")", Expr),
-    (Expr, "sum(", ") OVER (ORDER BY a)", Expr),
-    (Expr, "x -> ", "", Expr),
-    (Expr, "INTERVAL ", "", Expr),
-    (Expr, "SELECT ", " AS a, 's' AS s, true AS b", Query),
-    (
-        Expr,
-        "SELECT ",
-        " FROM (VALUES (1, 'x', true)) AS t (a, s, b)",
-        Query,
-    ),
-    (
-        Expr,
-        "SELECT * FROM (VALUES (1, 'x', true)) AS t (a, s, b) WHERE ",
-        "",
-        Query,
-    ),
-    (
-        Expr,
-        "SELECT count(*) FROM (VALUES (1, 'x', true)) AS t (a, s, b) GROUP BY ",
-        "",
-        Query,
-    ),
-    (Expr, "VALUES (", ")", Query),
-    (Query, "(", ")", Expr),
-    (Query, "EXISTS (", ")", Expr),
-    (Query, "a IN (", ")", Expr),
-    (Query, "a > ALL (", ")", Expr),
-    (Query, "(", ")", Query),
-    (Query, "", " UNION ALL SELECT 1", Query),
-    (Query, "(SELECT 1 INTERSECT ", ")", Query),
-    (Query, "SELECT * FROM (", ")", Query),
-    (
-        Query,
-        "SELECT 1 AS a FROM (",
-        ") AS t, (SELECT 1) AS u",
-        Query,
-    ),
-    (
-        Query,
-        "SELECT * FROM (SELECT 1) AS t, LATERAL (",
-        ") AS u",
-        Query,
-    ),
-    (
-        Query,
-        "SELECT 1 AS a FROM ((SELECT 1) AS t LEFT JOIN (",
-        ") AS u ON true)",
-        Query,
-    ),
-    (Query, "WITH c AS (", ") SELECT * FROM c", Query),
-    (
-        Query,
-        "WITH c AS (",
-        ") SELECT * FROM c AS l CROSS JOIN c AS r",
-        Query,
-    ),
-    (Query, "SELECT count(*) AS a FROM (", ")", Query),
-    (Query, "SELECT 1 AS a WHERE EXISTS (", ")", Query),
-    (Query, "EXPLAIN ", "", Query),
+    (Int, "(", ")", Int),
+    (Int, "(a + ", ")", Int),
+    (Int, "- ", "", Int),
+    (Int, "1 + ", "", Int),
+    (Int, "", " * a", Int),
+    (Int, "CASE ", " WHEN 1 THEN 2 END", Int),
+    (Int, "CASE WHEN b THEN ", " ELSE 0 END", Int),
+    (Int, "CAST(", " AS int)", Int),
+    (Int, "abs(", ")", Int),
+    (Int, "coalesce(", ", a)", Int),
+    (Int, "coalesce(a, ", ")", Int),
+    (Int, "nvl2(", ", a, a)", Int),
+    (Int, "nullif(", ", 2)", Int),
+    (Int, "[", "][1]", Int),
+    (Int, "named_struct('f', ", ")['f']", Int),
+    (Int, "sum(", ") OVER (ORDER BY a)", Int),
+    (Int, "INTERVAL ", "", Int),
+    (Int, "f(x -> ", ")", Int),
+    (Int, "{'f': ", "}", Int),
+    (Int, "", " BETWEEN 1 AND a", Bool),
+    (Int, "", " IS NULL", Bool),
+    (Int, "a IN (", ", 7)", Bool),
+    (Int, "(1, 2) = (1, ", ")", Bool),
+    (Int, "TRY_CAST(", " AS text)", Text),
+    (Int, "", "::text", Text),
+    (Text, "s || ", "", Text),
+    (Text, "(", " || 'x')", Text),
+    (Text, "upper(", ")", Text),
+    (Text, "", " LIKE 'x'", Bool),
+    (Text, "", " = 'x' OR b", Bool),
+    (Text, "", "::int", Int),
+    (Text, "CASE ", " WHEN 'x' THEN 2 END", Int),
+    (Bool, "NOT ", "", Bool),
+    (Bool, "NOT (", ")", Bool),
+    (Bool, "b AND ", " OR b", Bool),
+    (Bool, "", " IS DISTINCT FROM true", Bool),
+    (Bool, "CASE WHEN ", " THEN b ELSE NOT b END", Bool),
+    (Bool, "b IN (", ")", Bool),
+    (Bool, "CASE WHEN ", " THEN 1 ELSE a END", Int),
+    (Bool, "CAST(", " AS text)", Text),
+    (Int, "SELECT ", " AS a", Rows),
+    (Int, "SELECT ", " AS a FROM (VALUES (1, 'x', true)) AS t (a, s, b)", Rows),
+    (Bool, "SELECT a FROM (VALUES (1, 'x', true)) AS t (a, s, b) WHERE ", "", Rows),
+    (Text, "SELECT 1 AS a FROM (VALUES (1, 'x', true)) AS t (a, s, b) GROUP BY ", "", Rows),
+    (Int, "SELECT a FROM (VALUES (1, 'x', true)) AS t (a, s, b) ORDER BY ", " LIMIT 3", Rows),
+    (Rows, "(", ")", Int),
+    (Rows, "EXISTS (", ")", Bool),
+    (Rows, "a IN (", ")", Bool),
+    (Rows, "a > ALL (", ")", Bool),
+    (Rows, "(", ")", Rows),
+    (Rows, "", " UNION ALL SELECT 1", Rows),
+    (Rows, "(SELECT 1 AS a INTERSECT ", ")", Rows),
+    (Rows, "SELECT * FROM (", ")", Rows),
+    (Rows, "SELECT a FROM (", ") WHERE a > 0", Rows),
+    (Rows, "SELECT t.a FROM (", ") AS t, (SELECT 1 AS c) AS u", Rows),
+    (Rows, "SELECT u.a FROM (SELECT 1) AS t, LATERAL (", ") AS u", Rows),
+    (Rows, "SELECT 1 AS a FROM ((SELECT 1 AS c) AS t LEFT JOIN (", ") AS u ON true)", Rows),
+    (Rows, "WITH c AS (", ") SELECT a FROM c", Rows),
+    (Rows, "WITH c AS (", ") SELECT l.a FROM c AS l CROSS JOIN c AS r", Rows),
+    (Rows, "SELECT count(*) AS a FROM (", ")", Rows),
+    (Rows, "SELECT sum(a) OVER (ORDER BY a) AS a FROM (", ")", Rows),
+    (Rows, "EXPLAIN ", "", Rows),
 ];
 
 /// Nests productions inside each other, each some times: half of the statements in bounds or a little beyond. A few lose their end.
@@ -380,10 +358,15 @@ fn mix(seed: u64) -> String {
             .wrapping_add(1_442_695_040_888_963_407);
         (state >> 33) as usize % bound
     };
-    let (mut what, mut text) = (
-        Expr,
-        ["1", "a", "s", "b", "'x'", "NULL"][below(6)].to_owned(),
-    );
+    let firsts = [
+        (Int, "a"),
+        (Int, "1"),
+        (Int, "NULL"),
+        (Text, "s"),
+        (Bool, "b"),
+    ];
+    let (mut what, first) = firsts[below(firsts.len())];
+    let mut text = first.to_owned();
     let depth = [4, 12, 30, 60, 150, 600][below(6)];
     let times = [1, 1, 3, 30][below(4)];
     let mut left = 1 + below(depth);
@@ -399,7 +382,7 @@ fn mix(seed: u64) -> String {
             left -= times;
         }
     }
-    if what == Expr {
+    if what != Rows {
         text = select(&text);
     }
     if below(5) == 0 {

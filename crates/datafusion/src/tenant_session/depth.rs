@@ -213,7 +213,7 @@ fn type_levels(data_type: &DataType, parts: &mut usize) -> usize {
     let mut types = vec![(data_type, 0)];
     while let Some((data_type, level)) = types.pop() {
         deepest = deepest.max(level);
-        *parts += 1;
+        *parts = parts.saturating_add(1);
         if *parts > PARTS_MAX {
             break;
         }
