@@ -271,7 +271,7 @@ const KINDS: &[Kind] = &[
     ("a long literal", |n| format!("SELECT '{}'", "x".repeat(n))),
 ];
 
-/// What is nested: an expression of a type, with columns `a`, `s` and `b`, or a query of one number `a`.
+/// Type of a nested expression, which has columns `a`, `s` and `b`, or a query of one number `a`.
 #[derive(Clone, Copy, PartialEq)]
 enum What {
     Int,
