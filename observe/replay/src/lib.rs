@@ -26,6 +26,8 @@
 //! Tasks that hold the zone's lock for single pages, the memory's state, idle times that no late timer shows, the CPUs on
 //! which updates of statistics were pending. [`Load::unknown`] lists what applies to a recording.
 
+#![forbid(unsafe_code)]
+
 mod agreement;
 mod books;
 mod clock;
