@@ -266,8 +266,7 @@ impl Births {
         let mut charges = Vec::new();
         match kept {
             Kept::Handle => {
-                let removed =
-                    |handle: &Group| handle.engine().remove().expect("it has no children");
+                let removed = |handle: &Group| handle.remove().expect("it has no children");
                 handles.iter().for_each(removed);
             }
             Kept::Charge => {
@@ -408,7 +407,7 @@ impl Corner for Refusals {
         if reserved != held {
             return Err(format!("{held} bytes are held, {reserved} are reserved"));
         }
-        let counted = self.parent.engine().own_events().refused;
+        let counted = self.parent.own_events().refused;
         match self.refused.load(Ordering::Relaxed) {
             seen if seen == counted => Ok(()),
             seen => Err(format!("{seen} refusals were seen, {counted} counted")),
@@ -478,7 +477,7 @@ impl Corner for Removals {
             leaf
         };
         let leaves: Vec<Group> = (0..self.leaves).map(leaf).collect();
-        let root = self.parent.engine().memory().root();
+        let root = self.parent.memory().root();
         let (over, reading) = (AtomicBool::new(false), AtomicUsize::new(0));
         let mut times_us = Vec::new();
         std::thread::scope(|scope| {
@@ -499,7 +498,7 @@ impl Corner for Removals {
             spin_until(|| reading.load(Ordering::Relaxed) == READERS);
             for leaf in &leaves {
                 let watch = Stopwatch::start();
-                leaf.engine().remove().expect("it has no children");
+                leaf.remove().expect("it has no children");
                 times_us.push(watch.ns() as f64 / 1e3);
             }
             over.store(true, Ordering::Relaxed);

@@ -60,8 +60,7 @@ fn turn(memory: &Memory, cpu: usize, pages: usize, duration_ns: u64) -> Result<(
     let _ = host::pin_to(cpu);
     let root = memory.root();
     let take = |count| {
-        root.engine()
-            .alloc_many(Order::ZERO, count, Zeroed::No)
+        root.alloc_many(Order::ZERO, count, Zeroed::No)
             .map_err(|error| error.to_string())
     };
     let mut held = take(pages)?;

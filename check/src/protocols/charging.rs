@@ -61,7 +61,7 @@ impl<M: Machine> Charging<M> {
     }
 
     fn check_from(&self, mut before: Vec<u64>) -> impl FnMut() + use<'_, M> {
-        let peak = |group: &Group<M>| group.engine().peak();
+        let peak = |group: &Group<M>| group.peak();
         let mut highest: Vec<u64> = self.books.groups.iter().map(peak).collect();
         move || {
             for (at, group) in self.books.groups.iter().enumerate() {

@@ -30,7 +30,7 @@ pub(super) fn scenario<M: Watched>(machine: &M, seed: u64) {
 fn slices<M: Watched>(group: &Group<M>) -> impl FnMut() -> u64 + use<'_, M> {
     let (mut drained, mut slices) = (0, 0);
     move || {
-        let now = group.engine().own_events().drained_bytes;
+        let now = group.own_events().drained_bytes;
         slices += u64::from(now != drained);
         drained = now;
         slices

@@ -106,7 +106,7 @@ impl<M: Forks> World<M> {
         let child = child.expect("a name of its own");
         all.books.add_to(&child, at);
         let charge = all.charge_below(&child, at, some_bytes(random, MAX / 4));
-        child.engine().remove().expect("it has no children");
+        child.remove().expect("it has no children");
         all.books.add_to(&child, at);
         drop(child);
         all.uncharge_all(charge);

@@ -125,8 +125,8 @@ pub(super) fn scenario<M: Watched>(machine: &M, seed: u64) {
             let group = &groups[1 + random.below(3) as usize];
             let limit = [MAX / 4, MAX / 2, MAX][random.below(3) as usize];
             match random.below(4) {
-                0 => group.engine().set_high(limit),
-                1 => groups[3].engine().remove().expect("it has no children"),
+                0 => group.set_high(limit),
+                1 => groups[3].remove().expect("it has no children"),
                 _ => group.set_max(limit),
             }
         }

@@ -71,7 +71,7 @@ fn drained<M: Watched>(machine: &M, seed: u64, has_ended: bool) {
         tasks![drain, live_again, want_nearly_all],
     );
     if has_ended {
-        let drained = old.engine().own_events().drained_bytes;
+        let drained = old.own_events().drained_bytes;
         assert_eq!(drained, 0, "a drain of {old:?} took stock below another");
     }
     for group in [old, new] {

@@ -121,7 +121,6 @@ impl<M: Machine> Caches<M> {
                 drop(reserve.map(|reserve| reserve.take(10).expect("ten for each task")));
             }
             Manner::Removes => self.charging.books.groups[cache.group]
-                .engine()
                 .remove()
                 .expect("it has no children"),
             Manner::Leaves => {
@@ -163,7 +162,7 @@ impl<M: Machine> Caches<M> {
             .asking
             .remove(&task)
             .expect("inserted before");
-        let is_removed = self.charging.books.groups[group].engine().is_removed();
+        let is_removed = self.charging.books.groups[group].is_removed();
         if charged.is_none() && !is_removed {
             let Asking {
                 rounds, freed_last, ..
@@ -234,9 +233,9 @@ pub(super) fn scenario<M: Watched>(machine: &M, seed: u64) {
         false if random.below(2) == 0 => MIN,
         _ => 0,
     };
-    books.groups[PROTECTED].engine().set_min(min);
+    books.groups[PROTECTED].set_min(min);
     let low = [0, MAX / 4][random.below(2) as usize];
-    books.groups[2].engine().set_low(low);
+    books.groups[2].set_low(low);
     let all = Arc::new(Caches {
         machine: machine.clone(),
         charging: Charging::new(books),
@@ -281,11 +280,11 @@ pub(super) fn scenario<M: Watched>(machine: &M, seed: u64) {
     let change = move |mut random: Random| {
         match random.below(6) {
             // These free memory that the others want, and have it in hand for a moment.
-            0 if !is_alone => groups[LIMITED]
-                .engine()
-                .set_high([MAX / 4, NO_LIMIT][random.below(2) as usize]),
-            1 if !is_alone => drop(groups[LIMITED].engine().reclaim(random.below(MAX))),
-            2 => groups[2].engine().set_low(random.below(MAX)),
+            0 if !is_alone => {
+                groups[LIMITED].set_high([MAX / 4, NO_LIMIT][random.below(2) as usize])
+            }
+            1 if !is_alone => drop(groups[LIMITED].reclaim(random.below(MAX))),
+            2 => groups[2].set_low(random.below(MAX)),
             // Nothing is taken back below what is charged, so no answer of others is judged by it.
             3 if !is_alone => all.charging.set_max(LIMITED, MAX / 2),
             4 => all.charging.books.memory.tick(),
@@ -309,7 +308,7 @@ pub(super) fn scenario<M: Watched>(machine: &M, seed: u64) {
     all.charging.unreserve(spare);
     for at in [LIMITED, 2, PROTECTED] {
         assert_eq!(
-            groups[at].engine().reclaim(MAX),
+            groups[at].reclaim(MAX),
             0,
             "a reclaimer that nobody registered"
         );

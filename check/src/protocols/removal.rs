@@ -164,7 +164,7 @@ fn nothing<M: Watched>(machine: &M, seed: u64) {
     };
     let end = move |mut random: Random| {
         if random.below(2) == 0 {
-            group.engine().remove().expect("it has no children");
+            group.remove().expect("it has no children");
         }
         drop(group);
         if random.below(2) == 0 {
@@ -174,10 +174,7 @@ fn nothing<M: Watched>(machine: &M, seed: u64) {
         // The charge of nothing goes: it must not refer to the newborn's record.
         let charge = locked(empty).take();
         drop(charge);
-        assert!(
-            !born.engine().is_removed(),
-            "a newborn group that lives no more"
-        );
+        assert!(!born.is_removed(), "a newborn group that lives no more");
         drop(born.try_charge(8).expect("there is room"));
     };
     run(machine, seed, || (), tasks![resize, end]);
@@ -255,10 +252,7 @@ fn closing<M: Watched>(machine: &M, seed: u64) {
         is_closed.store(true, Ordering::Relaxed);
         let made = std::mem::take(&mut *locked(made));
         for group in made.iter().chain([tenant, query]) {
-            assert!(
-                group.engine().is_removed(),
-                "{group:?} was made and not closed"
-            );
+            assert!(group.is_removed(), "{group:?} was made and not closed");
             assert!(group.try_charge(8).is_err(), "a charge to {group:?}");
             let child = group.child("late", Limits::none());
             assert!(child.is_err(), "a child of {group:?}");
@@ -266,7 +260,7 @@ fn closing<M: Watched>(machine: &M, seed: u64) {
     };
     let first_closer = move |mut random: Random| {
         close(&mut random);
-        assert!(other.engine().is_removed(), "{other:?} is left");
+        assert!(other.is_removed(), "{other:?} is left");
         drop((first, other));
         let again = root.child("tenant", Limits::none());
         drop(again.expect("its name is free"));
@@ -280,7 +274,7 @@ fn closing<M: Watched>(machine: &M, seed: u64) {
         }
         let group = [tenant, query][random.below(2) as usize];
         block_on::<M, _>(group.emptied());
-        assert!(group.engine().is_removed(), "the end of a group that lives");
+        assert!(group.is_removed(), "the end of a group that lives");
         assert_eq!(group.reserved(), 0, "the end before the last byte");
     };
     run(
@@ -346,8 +340,8 @@ fn everything<M: Watched>(machine: &M, seed: u64) {
     let kept = parent.clone();
     let end = move |mut random: Random| {
         if random.below(2) == 0 {
-            group.engine().remove().expect("it has no children");
-            assert!(group.engine().is_removed());
+            group.remove().expect("it has no children");
+            assert!(group.is_removed());
             assert!(
                 group.try_charge(8).is_err(),
                 "a charge after the removal returned"

@@ -340,10 +340,7 @@ fn crowd<M: Watched>(machine: &M, seed: u64, mut random: Random) {
         }
     };
     let change = move |mut random: Random| match random.below(4) {
-        0 => all.books.groups[3]
-            .engine()
-            .remove()
-            .expect("it has no children"),
+        0 => all.books.groups[3].remove().expect("it has no children"),
         1 => {
             all.set_max(1, [BYTES_MAX, 10][random.below(2) as usize]);
             all.set_max(1, MAX);

@@ -237,13 +237,13 @@ fn a_limit_is_overstepped_and_seen() {
     let memory = Memory::host().unwrap();
     let tenant = memory.root().child("tenant", Limits::max(1 << 20)).unwrap();
     let fits = tenant.scope(|| vec![0_u8; 1 << 19]);
-    assert!(!tenant.engine().is_over_max());
+    assert!(!tenant.is_over_max());
     let large = tenant.scope(|| vec![0_u8; 1 << 20]);
-    assert!(tenant.engine().is_over_max());
-    assert!(tenant.engine().own_events().overshot >= 1);
+    assert!(tenant.is_over_max());
+    assert!(tenant.own_events().overshot >= 1);
     assert!(tenant.try_charge(1 << 20).is_err());
     drop(large);
-    assert!(!tenant.engine().is_over_max());
+    assert!(!tenant.is_over_max());
     drop(tenant.try_charge(1 << 18).unwrap());
     drop(fits);
     assert_eq!(usage(&tenant), 0);
@@ -293,7 +293,7 @@ fn bursars_own_records_are_nobodys() {
             })
             .collect();
         let nested = children[0].child("nested", Limits::none()).unwrap();
-        nested.engine().protection();
+        nested.protection();
         for child in &children {
             drop(child.try_charge(100).unwrap());
             child.try_charge(1 << 30).unwrap_err();
@@ -306,7 +306,7 @@ fn bursars_own_records_are_nobodys() {
         drop((
             tenant.snapshot(Freshness::Exact).unwrap(),
             tenant.top(3, By::Reserved),
-            tenant.engine().largest_children(3),
+            tenant.largest_children(3),
         ));
         drop(tenant.choose_victim().unwrap());
         drop(tenant.add_reclaimer(0, |_| 0));

@@ -75,7 +75,7 @@ fn main() -> Result<(), Box<dyn Error>> {
              into the 96 MiB of all, and evicts its own",
         );
         let evicts_first = greedy_cache.evicts();
-        greedy.engine().set_high(u64::MAX);
+        greedy.set_high(u64::MAX);
         for _ in 0..4 {
             sleep(Duration::from_millis(150));
             timeline.row();

@@ -43,7 +43,7 @@ impl PartialEq for Account {
 impl Eq for Account {}
 
 impl Account {
-    pub(crate) fn of(group: &Group) -> Self {
+    pub(crate) fn new(group: &Group) -> Self {
         Self {
             core: group.core(),
             slot: *group.slot(),

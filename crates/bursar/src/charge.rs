@@ -98,7 +98,7 @@ impl std::error::Error for MoveError {}
 impl<M: Machine> Charge<M> {
     /// Holds `bytes` that are charged to a group. For 0 bytes the caller has taken a reference instead.
     #[inline(always)]
-    pub(crate) fn of(group: &Group<M>, bytes: u64) -> Self {
+    pub(crate) fn new(group: &Group<M>, bytes: u64) -> Self {
         Self {
             core: group.core().clone(),
             slot: group.slot().clone(),

@@ -67,7 +67,7 @@ pub struct Victim {
     pub excess: u64,
 }
 
-/// Bytes of a group that are protected from reclaim; see [`Engine::protection`](crate::engine::Engine::protection).
+/// Bytes of a group that are protected from reclaim; see [`Group::protection`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Protection {

@@ -1,7 +1,7 @@
 //! Reports for people who ask why: the tree at the moment of a refusal, and bytes that were left behind.
 //!
 //! Each refusal has a [`TreeReport`] ([`LimitReached::report`](crate::LimitReached::report)). [`Memory::refusals`](crate::Memory::refusals) has the
-//! last ones. [`Engine::peak_report`](crate::engine::Engine::peak_report) has the one at a group's highest peak. [`Memory::leftovers`](crate::Memory::leftovers) has the
+//! last ones. [`crate::Group::peak_report`] has the one at a group's highest peak. [`Memory::leftovers`](crate::Memory::leftovers) has the
 //! groups that have ended with bytes charged.
 
 pub use crate::react::{CallSite, GroupState, Leftover, TreeReport};

@@ -100,7 +100,7 @@ impl<M: Machine> Future for ChargeAsync<M> {
             ))
         };
         this.is_done = true;
-        Poll::Ready(charged.map(|()| Charge::of(&this.group, this.bytes).sampled()))
+        Poll::Ready(charged.map(|()| Charge::new(&this.group, this.bytes).sampled()))
     }
 }
 

@@ -12,7 +12,7 @@ use crate::tree::{self, CreateError, Freshness, Keep, NotFresh, Reading, printab
 
 /// A group of a memory: a tenant, a query, an operator.
 ///
-/// A value of this type is a *handle* of the group. A group lives until [`Engine::remove`](crate::engine::Engine::remove) or [`Group::close`], or until no handle, no
+/// A value of this type is a *handle* of the group. A group lives until [`Group::remove`] or [`Group::close`], or until no handle, no
 /// charge of 0 bytes and no living child refers to it. Then its name is free. Its charges stay valid, and its statistics stay readable
 /// while a handle exists. Cloning a handle costs one contended atomic operation. Charging and counting usually cost none.
 ///
@@ -42,7 +42,7 @@ use crate::tree::{self, CreateError, Freshness, Keep, NotFresh, Reading, printab
 /// | | reserve | count | both, with `bursar_alloc::Twin` |
 /// |---|---|---|---|
 /// | how | [`Group::try_charge`] before allocating | `Charged`, and `scope` or `in_group` around the work | reserve in the group, allocate in its twin |
-/// | a limit | refuses before the memory is used | is exceeded; [`Engine::is_over_max`](crate::engine::Engine::is_over_max) tells | refuses reservations |
+/// | a limit | refuses before the memory is used | is exceeded; [`Group::is_over_max`] tells | refuses reservations |
 /// | the numbers | estimates by the code | sizes that the allocator really takes | both, and their difference |
 /// | which bytes | those that the code charges | all that are allocated in the group | both |
 /// | for | few large buffers: sorts, hash tables, caches | libraries, and many small values | a check of the estimates |
@@ -130,12 +130,41 @@ impl<M: Machine> Group<M> {
         Ok(Self::new(self.core.clone(), index))
     }
 
+    /// Removes the group. Its name is free at once, fallible charges to it fail from now on, and its parent takes over its
+    /// statistics. Charged bytes stay charged, here and to the ancestors, until they are returned. A second call changes nothing.
+    ///
+    /// ```
+    /// use bursar::{Freshness, Limits, Memory};
+    ///
+    /// let memory = Memory::host()?;
+    /// let tenant = memory.root().child("tenant", Limits::none())?;
+    /// let charge = tenant.try_charge(1 << 20)?;
+    /// tenant.remove()?;
+    /// assert!(tenant.try_charge(1).is_err());
+    /// assert_eq!(memory.root().read(Freshness::Exact)?.usage_bytes(), 1 << 20);
+    /// drop(charge);
+    /// assert_eq!(memory.root().read(Freshness::Exact)?.usage_bytes(), 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`RemoveError::HasChildren`], and [`RemoveError::Root`] for the root. Nothing changes then.
+    #[doc(alias = "cgroup_rmdir")]
+    pub fn remove(&self) -> Result<(), RemoveError> {
+        close::remove(&self.core, self.index)
+    }
+
+    /// Whether the group was removed.
+    pub fn is_removed(&self) -> bool {
+        self.core.tree().node(self.index).is_removed()
+    }
+
     /// Closes the group and everything below it: removes all these groups in one call, children first. When this returns, no
     /// fallible charge to any of them succeeds, not even from stock, and none of them has or gets a child. Charges that wait
     /// ([`Group::charge_async`]) fail with [`ChargeError::Removed`](crate::ChargeError::Removed). Children that other tasks make meanwhile are closed too.
     /// A second call changes nothing.
     ///
-    /// As with [`Engine::remove`](crate::engine::Engine::remove), names are free at once, the parent takes over the statistics, and charged bytes stay charged
+    /// As with [`Group::remove`], names are free at once, the parent takes over the statistics, and charged bytes stay charged
     /// until they are returned. [`Group::emptied`] waits for that. The stock of these groups is returned. Infallible charges
     /// ([`Group::charge`]) still succeed. So do allocations that `bursar_alloc` charges, because an allocator cannot refuse:
     /// end the tasks that run in the group as well.
@@ -240,7 +269,7 @@ impl<M: Machine> Group<M> {
     /// # Errors
     /// As [`Group::read`].
     #[doc(alias = "css_rstat_flush")]
-    pub(crate) fn flush(&self) -> Result<Reading, NotFresh> {
+    pub fn flush(&self) -> Result<Reading, NotFresh> {
         let _operation = fork::operation(&self.core);
         self.with_over_returned(tree::exact(self.core.tree(), self.index, Keep::Folded))
     }
@@ -275,11 +304,6 @@ impl<M: Machine> Group<M> {
     fn refer_to(&self, index: u32) -> Self {
         self.core.counters.refer(index);
         Self::new(self.core.clone(), index)
-    }
-
-    /// Whether the group was removed.
-    pub(crate) fn is_removed(&self) -> bool {
-        self.core.tree().node(self.index).is_removed()
     }
 
     #[inline(always)]

@@ -9,6 +9,7 @@ use crate::futures::ChargeAsync;
 use crate::group::Group;
 use crate::limit::Limits;
 use crate::pages::error::AllocPagesError;
+use crate::pages::many::alloc_many;
 use crate::pages::page::Page;
 use crate::pages::request;
 use crate::react::slow_charge;
@@ -60,7 +61,7 @@ impl<M: Machine> Group<M> {
         if outcome != Outcome::Done {
             slow_charge::try_charge(self.core(), self.index(), bytes, outcome)?;
         }
-        Ok(Charge::of(self, bytes).sampled())
+        Ok(Charge::new(self, bytes).sampled())
     }
 
     /// Charges `bytes` whatever the limits say, for memory that is in use already. Code that can do without the memory calls
@@ -85,7 +86,7 @@ impl<M: Machine> Group<M> {
         if charged == 0 {
             self.core().counters.refer(self.index());
         }
-        Charge::of(self, charged).sampled()
+        Charge::new(self, charged).sampled()
     }
 
     /// Charges `bytes`, and waits if necessary until memory is returned or a limit is raised.
@@ -142,7 +143,37 @@ impl<M: Machine> Group<M> {
         request::alloc(self, order, zeroed)
     }
 
-    /// Less common calls, for builders of engines, pools and allocators.
+    /// Allocates `count` blocks of 2^order pages with one charge: all of them or none.
+    ///
+    /// # Errors
+    /// [`AllocPagesError`]. Nothing is charged then.
+    #[doc(alias = "alloc_pages_bulk")]
+    pub fn alloc_many(
+        &self,
+        order: Order,
+        count: usize,
+        zeroed: Zeroed,
+    ) -> Result<Vec<Page<M>>, AllocPagesError> {
+        alloc_many(self, order, count, zeroed)
+    }
+
+    /// Sets whether pages of this group are zeroed when they are freed, rather than when another group gets them.
+    ///
+    /// This is for secrets that must not remain in memory. Set it before the group writes them: pages on lists stay as
+    /// they are.
+    #[doc(alias = "init_on_free")]
+    pub fn set_zero_on_free(&self, zeroed: Zeroed) {
+        let zeroes = zeroed == Zeroed::Yes;
+        self.core()
+            .counters
+            .counter(self.index())
+            .set_zeroes_on_free(zeroes);
+        if zeroes {
+            self.core().pages.scrub_from_now_on();
+        }
+    }
+
+    /// Charges without waiting, by number and from stock, for engines, pools and allocators.
     #[inline(always)]
     pub fn engine(&self) -> Engine<'_, M> {
         Engine::new(self)
@@ -169,7 +200,7 @@ impl<M: Machine> Group<M> {
     /// let tenant = memory.root().child("tenant", Limits::max(8 << 20))?;
     /// let held = tenant.try_charge(6 << 20)?;
     /// tenant.set_max(4 << 20);
-    /// assert!(tenant.engine().is_over_max() && tenant.try_charge(1).is_err());
+    /// assert!(tenant.is_over_max() && tenant.try_charge(1).is_err());
     /// drop(held);
     /// assert!(tenant.try_charge(4 << 20).is_ok());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -188,7 +219,7 @@ impl<M: Machine> Group<M> {
     /// result may be a mixture.
     ///
     /// # Panics
-    /// As [`Group::set_max`] and [`Engine::set_high`](crate::engine::Engine::set_high). The limits that would follow are not changed then.
+    /// As [`Group::set_max`] and [`Group::set_high`]. The limits that would follow are not changed then.
     pub fn set_limits(&self, limits: Limits) {
         let settings = &self.core().counters.counter(self.index()).settings;
         // Full: a task that learns that a limit was set finds it set.
@@ -202,6 +233,33 @@ impl<M: Machine> Group<M> {
         if !lowers_max {
             self.set_max(limits.max);
         }
+    }
+
+    /// Changes the group's `high`. Charges above it leave a debt or sleep ([`crate::HighPolicy`]). If the new `high` is below the
+    /// usage, reclaimers are asked for the difference.
+    ///
+    /// # Panics
+    /// If a reclaimer panics. The limit is changed then.
+    #[doc(alias = "page_counter_set_high")]
+    pub fn set_high(&self, bytes: u64) {
+        limits::set_high(self.core(), self.index(), bytes);
+    }
+
+    /// Changes the group's `low`: the bytes that reclaim takes only if it finds no others.
+    #[doc(alias = "page_counter_set_low")]
+    pub fn set_low(&self, bytes: u64) {
+        limits::set_low(self.core(), self.index(), bytes);
+    }
+
+    /// Changes the group's `min`: the bytes that reclaim never takes.
+    #[doc(alias = "page_counter_set_min")]
+    pub fn set_min(&self, bytes: u64) {
+        limits::set_min(self.core(), self.index(), bytes);
+    }
+
+    /// Whether the usage is above `max`, after an infallible charge or a lowered limit.
+    pub fn is_over_max(&self) -> bool {
+        self.reserved() > self.limits().max
     }
 
     /// Takes the debt that charges left while a `high` was exceeded, here or above. This does not wait: the caller should then wait

@@ -3,18 +3,21 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use bursar_machine::Machine;
+use bursar_machine::{AtomicWord, Machine, MemoryOrder};
 
-use crate::consumers::{self, By, Consumer, Ranked, Victim};
+use crate::consumers::{self, By, Consumer, Protection, Ranked, Victim};
 use crate::futures::{Emptied, PressureChanged};
 use crate::group::Group;
 use crate::limit::Events;
-use crate::react::{Level, Pressure, ReclaimRequest, pressure, reclaim};
+use crate::memory::Memory;
+use crate::react::{
+    Level, Pressure, ReclaimRequest, TreeReport, pressure, reclaim, refusal, report,
+};
 use crate::registration::Registration;
 use crate::snapshot::{self, Snapshot};
 use crate::tree::{Freshness, Handle, NotFresh, sealed};
 
-/// # Statistics and readings
+/// # Statistics
 impl<M: Machine> Group<M> {
     /// Adds to a statistic of the group. Lock-free, async-signal-safe, and the same cost at any depth, except for statistics
     /// that are [`crate::Statistic::eager`].
@@ -89,11 +92,63 @@ impl<M: Machine> Group<M> {
         self.core().counters.counter(self.index()).reserved()
     }
 
+    /// The highest number of bytes that were ever reserved, by charges that succeeded.
+    #[doc(alias = "memory.peak")]
+    pub fn peak(&self) -> u64 {
+        self.core()
+            .counters
+            .counter(self.index())
+            .peak
+            .load(MemoryOrder::Relaxed)
+    }
+
+    /// Keeps a report of the tree at the group's highest peak, until the value that this returns is dropped; see
+    /// [`Group::peak_report`].
+    ///
+    /// An operation that finds more bytes reserved than in the last report makes a new one, without locks and at most every 100 ms.
+    /// So a peak that is over sooner may be missed; [`crate::diagnosis::GroupState::peak`] in the report tells how high it was by then. A
+    /// charge from stock is no such operation, because its bytes were reserved before. [`crate::Memory::tick`] is one.
+    pub fn keep_peak(&self) -> Registration {
+        report::keep_peak(self.core(), self.index());
+        let registration = Registration::new("peak", self, report::stop_keeping_peak);
+        report::look_at_peak(self.core(), self.index());
+        registration
+    }
+
+    /// The tree at the highest peak that [`Group::keep_peak`] has seen. `None` if it has seen no byte.
+    ///
+    /// ```
+    /// use bursar::{Limits, Memory};
+    ///
+    /// let memory = Memory::builder().build()?;
+    /// let _kept = memory.root().keep_peak();
+    /// let query = memory.root().child("query", Limits::none())?;
+    /// drop(query.try_charge(64 << 20)?);
+    /// let report = memory.root().peak_report().expect("the charge");
+    /// assert_eq!(report.largest[0].path, "/query");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn peak_report(&self) -> Option<Arc<TreeReport>> {
+        report::peak(self.core(), self.index())
+    }
+
     /// Counts of events at the limits of this group and of all groups that are or were below it. [`Events`] says at which group
     /// each event is counted.
     #[doc(alias = "memory.events")]
     pub fn events(&self) -> Events {
         self.core().counters.counter(self.index()).events.total()
+    }
+
+    /// Counts of events at this group's own limits, by its own charges and by those from below.
+    #[doc(alias = "memory.events.local")]
+    pub fn own_events(&self) -> Events {
+        self.core().counters.counter(self.index()).events.own()
+    }
+
+    /// Returns the memory that the group belongs to. Unlike the handle that was built, this one keeps no ticker running
+    /// ([`Builder::ticker`](crate::Builder::ticker)), and does not follow a cgroup ([`Builder::max_from_cgroup`](crate::Builder::max_from_cgroup)).
+    pub fn memory(&self) -> Memory<M> {
+        Memory::of_group(self)
     }
 }
 
@@ -102,7 +157,7 @@ impl<M: Machine> Group<M> {
     /// Registers a reclaimer: a function that frees memory of this group by spilling, evicting or cancelling work.
     ///
     /// It is called before this group's `max` or one above refuses a charge, when a `high` is exceeded, and by
-    /// [`Engine::reclaim`](crate::engine::Engine::reclaim). It returns the number of bytes that it freed. Before it returns, it must drop the
+    /// [`Group::reclaim`]. It returns the number of bytes that it freed. Before it returns, it must drop the
     /// [`crate::Charge`]s of these bytes. The number itself frees nothing: a number beyond the group's usage is cut to the usage, and the
     /// charge is tried again. [`crate::Events::reclaim_unreturned`] counts calls that reported bytes and returned none.
     ///
@@ -163,6 +218,20 @@ impl<M: Machine> Group<M> {
         })
     }
 
+    /// Calls the reclaimers of the group and of groups below for `bytes`, as long as they free some, in at most 16 rounds.
+    /// Returns the bytes that they claim to have freed.
+    #[doc(alias = "memory.reclaim")]
+    pub fn reclaim(&self, bytes: u64) -> u64 {
+        reclaim::asked(self.core(), self.index(), bytes)
+    }
+
+    /// Declares that one more task works for the group, until the registration is dropped. With such declarations
+    /// [`crate::Stall::full`] reports the time in which no task could work. Declare all tasks of a group or none.
+    pub fn work(&self) -> Registration {
+        pressure::work_begins(self.core(), self.index());
+        Registration::new("work", self, pressure::work_ends)
+    }
+
     /// Calls `tell` at each change of the group's level of pressure. The first change is from [`crate::Level::None`], so the
     /// function is called at once if there is pressure now.
     ///
@@ -205,7 +274,7 @@ impl<M: Machine> Group<M> {
     }
 
     /// Waits until the group is removed and empty: no byte is charged to it or to any group that is or was below it. Then
-    /// [`Group::reserved`] is 0. Call it after [`Group::close`] or [`Engine::remove`](crate::engine::Engine::remove). If called before, it also waits for the removal. For
+    /// [`Group::reserved`] is 0. Call it after [`Group::close`] or [`Group::remove`]. If called before, it also waits for the removal. For
     /// the root it never ends. It keeps the group like a handle.
     ///
     /// All charges count: [`Charge`](crate::Charge)s, pages, reserves, and allocations that `bursar_alloc` charged to the group, wherever they
@@ -228,7 +297,7 @@ impl<M: Machine> Group<M> {
 /// # Consumers and victims
 impl<M: Machine> Group<M> {
     /// The biggest of the groups below this one, at any depth, biggest first. Groups that rank 0 are left out. A group includes
-    /// all that is below it, so it comes before its children. [`Engine::top_leaves`](crate::engine::Engine::top_leaves) has groups without
+    /// all that is below it, so it comes before its children. [`Group::top_leaves`] has groups without
     /// children only.
     ///
     /// ```
@@ -247,21 +316,71 @@ impl<M: Machine> Group<M> {
         consumers::top(self, count, by, Ranked::All)
     }
 
+    /// Ranks as [`Group::top`] does, but only groups without children: with three levels, the queries and not their tenants.
+    pub fn top_leaves(&self, count: usize, by: By) -> Vec<Consumer> {
+        consumers::top(self, count, by, Ranked::Leaves)
+    }
+
+    /// The biggest children by bytes reserved, biggest first.
+    pub fn largest_children(&self, count: usize) -> Vec<(String, u64)> {
+        refusal::largest_children(self.core(), self.index(), count)
+    }
+
+    /// The group's effective `min` and `low`: bytes that are protected when reclaim is for the root. They are shares of its
+    /// ancestors' protection by the kernel's formula, and at most its usage.
+    #[doc(alias = "page_counter_calculate_protection")]
+    pub fn protection(&self) -> Protection {
+        consumers::protection(self)
+    }
+
     /// Chooses the group to end when nothing else frees memory. Candidates are the groups below this one that have no children. The
-    /// choice is the group whose usage exceeds its effective `low` most ([`Engine::protection`](crate::engine::Engine::protection)). If no group exceeds its `low`, it is
+    /// choice is the group whose usage exceeds its effective `low` most ([`Group::protection`]). If no group exceeds its `low`, it is
     /// the group that exceeds its effective `min` most. `None` if no group exceeds that either.
     ///
-    /// [`Engine::choose_victims`](crate::engine::Engine::choose_victims) chooses several. Groups excluded by [`Engine::exclude_from_victims`](crate::engine::Engine::exclude_from_victims) are never chosen.
+    /// [`Group::choose_victims`] chooses several. Groups excluded by [`Group::exclude_from_victims`] are never chosen.
     ///
-    /// One [`Engine::flush`](crate::engine::Engine::flush) of this group brings all candidates up to date. Charges of other tasks meanwhile may make
+    /// One [`Group::flush`] of this group brings all candidates up to date. Charges of other tasks meanwhile may make
     /// another group the biggest.
     ///
-    /// This only chooses. To end the victim, cancel its work, so that it drops its charges. [`Engine::remove`](crate::engine::Engine::remove) returns no bytes.
+    /// This only chooses. To end the victim, cancel its work, so that it drops its charges. [`Group::remove`] returns no bytes.
     ///
     /// # Errors
     /// [`NotFresh`] if the memory's policy forbids readers to flush.
     #[doc(alias = "oom_badness")]
     pub fn choose_victim(&self) -> Result<Option<(Self, Victim)>, NotFresh> {
         Ok(consumers::choose_victims(self, 1, |_| true)?.pop())
+    }
+
+    /// Chooses as [`Group::choose_victim`] does, among the groups for which `may_end` returns `true`. Return `false` for
+    /// groups that are ending already. `may_end` is called once for each candidate, without a lock.
+    ///
+    /// # Errors
+    /// [`NotFresh`] if the memory's policy forbids readers to flush.
+    pub fn choose_victim_where(
+        &self,
+        may_end: impl Fn(&Self) -> bool,
+    ) -> Result<Option<(Self, Victim)>, NotFresh> {
+        Ok(consumers::choose_victims(self, 1, may_end)?.pop())
+    }
+
+    /// Chooses `count` groups, or all candidates if these are fewer, in the order in which [`Group::choose_victim`] would choose
+    /// them one after the other. First come the groups whose usage exceeds their effective `low`, by the number of bytes; then
+    /// those that exceed only their effective `min`. Groups that exceed neither are left out. One [`Group::flush`] brings all
+    /// candidates up to date, so 50 victims cost as much as one.
+    ///
+    /// # Errors
+    /// [`NotFresh`] if the memory's policy forbids readers to flush.
+    pub fn choose_victims(&self, count: usize) -> Result<Vec<(Self, Victim)>, NotFresh> {
+        consumers::choose_victims(self, count, |_| true)
+    }
+
+    /// Excludes the group from [`Group::choose_victim`] for good. For a group whose memory no caller can free, such as the
+    /// group that pays for allocations of no tenant. Groups below it are not excluded.
+    #[doc(alias = "oom_score_adj")]
+    pub fn exclude_from_victims(&self) {
+        self.core()
+            .counters
+            .counter(self.index())
+            .exclude_from_victims();
     }
 }

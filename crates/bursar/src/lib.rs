@@ -53,7 +53,7 @@
 //! | hold, change, split, move, return a charge | [`Charge`] |
 //! | handle a refusal | [`ChargeError`], [`LimitReached`] |
 //! | see the tree at the moment of a refusal | `{:#}` of [`ChargeError`], [`LimitReached::report`], [`Memory::refusals`] |
-//! | see the tree at a group's highest peak | [`Engine::keep_peak`](engine::Engine::keep_peak) |
+//! | see the tree at a group's highest peak | [`Group::keep_peak`] |
 //! | change limits while it runs | [`Group::set_max`], [`Group::set_limits`] |
 //! | give memory back before a charge is refused | [`Group::add_reclaimer`] |
 //! | slow down above a `high` | [`Group::take_debt`] |
@@ -65,7 +65,7 @@
 //! | find bytes of groups that have ended | [`Memory::leftovers`], [`Builder::sample_call_sites`], [`Builder::panic_on_leftovers`] |
 //! | have refusals and reclaim in the log | the feature `tracing`: events with the target `bursar`, at most ten a second of a kind |
 //! | print bytes | [`Bytes`], [`Bytes::of_limit`], [`Bytes::of_value`] |
-//! | find the biggest users | [`Group::top`], [`Engine::top_leaves`](engine::Engine::top_leaves), [`Group::choose_victim`], [`Engine::choose_victims`](engine::Engine::choose_victims) |
+//! | find the biggest users | [`Group::top`], [`Group::top_leaves`], [`Group::choose_victim`], [`Group::choose_victims`] |
 //! | count what happened at limits | [`Group::events`] |
 //! | run the periodic upkeep | [`Builder::ticker`], [`Memory::tick`] |
 //! | end a tenant | [`Group::close`], [`Group::emptied`] |
@@ -174,7 +174,7 @@ pub use bursar_machine::host::{CgroupError, ResidentError, StartError, Ticker};
 pub use bursar_machine::{Host, Machine};
 pub use bytes::Bytes;
 pub use charge::{Charge, MoveError, SplitError};
-pub use consumers::{By, Consumer, Victim};
+pub use consumers::{By, Consumer, Protection, Victim};
 pub use futures::{ChargeAsync, Emptied};
 pub use group::Group;
 pub use limit::{Events, Limits};
@@ -184,7 +184,7 @@ pub use pages::page::Page;
 pub use pages::request::PageRequest;
 pub use react::{
     ChargeError, Debt, HighPolicy, Level, LimitReached, Pressure, PressurePolicy, Reason,
-    ReclaimRequest, Recursive, Stall, StallShare,
+    ReclaimRequest, Recursive, RemoveError, Stall, StallShare,
 };
 pub use registration::Registration;
 pub use reserve::{EmergencyReserve, Exhausted, Taken};

@@ -87,7 +87,7 @@ pub struct GroupSnapshot {
     pub peak: u64,
     /// Events at the group and below ([`Group::events`]).
     pub events: Events,
-    /// Events at the group's own limits ([`Engine::own_events`](crate::engine::Engine::own_events)).
+    /// Events at the group's own limits ([`Group::own_events`]).
     pub own_events: Events,
     /// Pressure on the group.
     pub pressure: Pressure,
@@ -204,7 +204,7 @@ fn walk<M: Machine>(group: &Group<M>, is_exact: bool) -> Snapshot {
     };
     let note = |index: u32| {
         let counter = core.counters.counter(index);
-        // Full, and relaxed: as in `Group::reserved` and `Engine::peak`.
+        // Full, and relaxed: as in `Group::reserved` and `Group::peak`.
         let reserved = core.counters.counter(index).reserved();
         let peak = counter.peak.load(MemoryOrder::Relaxed);
         let events = (counter.events.total(), counter.events.own());

@@ -6,8 +6,8 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 
-use bursar::engine::{NowaitError, RemoveError};
-use bursar::{AllocPagesError, ChargeError, CreateError, MemoryError};
+use bursar::engine::NowaitError;
+use bursar::{AllocPagesError, ChargeError, CreateError, MemoryError, RemoveError};
 use bursar_alloc::FromRawError;
 
 /// Reason why a call failed.

@@ -231,7 +231,7 @@ pub extern "C" fn bursar_release(group: GroupHandle) -> c_int {
 #[unsafe(no_mangle)]
 pub extern "C" fn bursar_tick(group: GroupHandle) -> c_int {
     let run = || {
-        group_of(group)?.0.engine().memory().tick();
+        group_of(group)?.0.memory().tick();
         Ok(0)
     };
     // SAFETY: no error is wanted.

@@ -156,7 +156,7 @@ impl Free {
 impl GroupHandle {
     /// Makes a handle of a group; `None` if the process has 16,777,216 handles.
     pub fn of(group: &Group) -> Option<Self> {
-        let schema = Schema::of(group.engine().memory().statistics());
+        let schema = Schema::of(group.memory().statistics());
         Self::new(group.clone(), schema)
     }
 

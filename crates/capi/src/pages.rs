@@ -50,7 +50,7 @@ pub unsafe extern "C" fn bursar_pages_free(
     error: *mut *mut Error,
 ) -> c_int {
     let run = || {
-        let memory = group_of(group)?.0.engine().memory();
+        let memory = group_of(group)?.0.memory();
         let address = NonNull::new(pages.cast()).ok_or(Failure::Null("pages"))?;
         // SAFETY: as the caller's.
         let page = unsafe { from_raw(&memory, address) }?;

@@ -77,7 +77,7 @@ pub unsafe extern "C" fn bursar_read(
         let shown = CReading {
             size,
             usage: read.usage().into(),
-            peak: group.engine().peak(),
+            peak: group.peak(),
             age_ns: u64::try_from(read.age().as_nanos()).unwrap_or(u64::MAX),
             over_returned: read.over_returned(),
         };
@@ -145,7 +145,7 @@ pub unsafe extern "C" fn bursar_refusals(
     let run = || {
         // SAFETY: as the caller's.
         unsafe { put(text, ptr::null_mut(), "text") }?;
-        let memory = group_of(group)?.0.engine().memory();
+        let memory = group_of(group)?.0.memory();
         let line = |(age, refusal): (Duration, LimitReached)| {
             format!("{:.1} s ago: {refusal}\n", age.as_secs_f64())
         };

@@ -37,14 +37,14 @@ impl Chain {
 
     /// Returns whether the usage of one of the groups is above its `max`.
     pub(crate) fn is_over(&self) -> bool {
-        self.0.iter().any(|group| group.engine().is_over_max())
+        self.0.iter().any(|group| group.is_over_max())
     }
 }
 
 /// Returns the bytes charged to the group and below, without stock. Exact, or as of the last flush if the memory's
 /// policy forbids readers to flush.
 pub(crate) fn usage(group: &Group) -> u64 {
-    bytes_of(group.engine().flush())
+    bytes_of(group.flush())
 }
 
 /// Returns the bytes charged to a group whose parent has just been read by [`usage`]: that flush folded this group too.

@@ -119,7 +119,7 @@ impl Operator {
             consumers: self.consumers.load(Ordering::Relaxed),
             can_spill: self.can_spill.load(Ordering::Relaxed),
             reserved: chain::usage_below(&self.group),
-            peak: self.group.engine().peak(),
+            peak: self.group.peak(),
             refused: self.refused(),
             spills: self.spills(),
         }

@@ -5,8 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use bursar::engine::RemoveError;
-use bursar::{Bytes, ChargeError, Group, Host, Level, LimitReached, Machine};
+use bursar::{Bytes, ChargeError, Group, Host, Level, LimitReached, Machine, RemoveError};
 use datafusion_common::Result;
 use datafusion_execution::memory_pool::{
     MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation,
@@ -185,7 +184,7 @@ impl GroupPool {
         let reserved = chain::usage(&self.group);
         let reports: Vec<_> = operators.iter().map(|operator| operator.report()).collect();
         // Relaxed: set by the one task that ends the query.
-        let has_ended = self.group.engine().is_removed() || self.has_ended.load(Ordering::Relaxed);
+        let has_ended = self.group.is_removed() || self.has_ended.load(Ordering::Relaxed);
         let leftovers = match has_ended {
             true => self.leftovers(reserved, &reports, now_ns),
             false => Vec::new(),
@@ -194,7 +193,7 @@ impl GroupPool {
         QueryReport {
             path: self.group.path(),
             reserved,
-            peak: self.group.engine().peak(),
+            peak: self.group.peak(),
             refused: everybody().map(|operator| operator.refused()).sum(),
             // Relaxed: a statistic.
             overshot: self.overshot.load(Ordering::Relaxed),
@@ -272,9 +271,9 @@ impl GroupPool {
     pub fn remove(&self) -> std::result::Result<(), RemoveError> {
         let operators = self.registry.close();
         for operator in operators.iter().filter(|operator| operator.is_made_here()) {
-            operator.group().engine().remove()?;
+            operator.group().remove()?;
         }
-        self.group.engine().remove()?;
+        self.group.remove()?;
         self.note_end();
         Ok(())
     }
@@ -469,8 +468,7 @@ impl GroupPool {
     /// Returns whether requests of a consumer always succeed, as long as its group exists.
     fn is_never_refused(&self, reservation: &MemoryReservation) -> bool {
         let entry = self.table.find(reservation.consumer().id());
-        entry.is_some_and(Entry::is_never_refused)
-            && !self.group_of(reservation).engine().is_removed()
+        entry.is_some_and(Entry::is_never_refused) && !self.group_of(reservation).is_removed()
     }
 
     #[cold]

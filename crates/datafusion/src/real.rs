@@ -205,7 +205,7 @@ impl Real {
     pub(crate) fn report(&self) -> RealReport {
         RealReport {
             held: chain::usage(&self.group),
-            peak: self.group.engine().peak(),
+            peak: self.group.peak(),
         }
     }
 }

@@ -146,7 +146,7 @@ async fn no_option_lifts_a_limit() {
     // The limit is still there.
     let sort = "SELECT value FROM generate_series(1, 30000000) ORDER BY value DESC";
     let _ = scene.run(sort).await;
-    assert!(scene.query.engine().peak() <= 64 * MIB);
+    assert!(scene.query.peak() <= 64 * MIB);
 }
 
 /// Refused by us, or no statement at all to DataFusion.
@@ -359,7 +359,7 @@ const SORT: &str = "SELECT value FROM generate_series(1, 8000000) ORDER BY value
 async fn spill_files_are_charged_to_their_space() {
     let scene = scene(16 * MIB, 1 << 30);
     assert_eq!(scene.run(SORT).await.unwrap(), 8_000_000);
-    let peak = scene.disk.engine().peak();
+    let peak = scene.disk.peak();
     assert!((32 * MIB..256 * MIB).contains(&peak), "{peak}");
     assert_eq!((usage(&scene.disk), usage(&scene.query)), (0, 0));
 }
@@ -373,7 +373,7 @@ async fn a_full_space_fails_the_query_alone() {
             && error.contains(" to /t: "),
         "{error}"
     );
-    assert!(scene.disk.engine().peak() <= 8 * MIB);
+    assert!(scene.disk.peak() <= 8 * MIB);
     assert_eq!((usage(&scene.disk), usage(&scene.query)), (0, 0));
     // Room that is given while it runs counts at once.
     scene.disk.set_max(1 << 30);

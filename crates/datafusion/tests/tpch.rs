@@ -120,10 +120,7 @@ async fn tenants_at_once() {
     for tenant in roomy.iter().chain([&tiny]) {
         let group = &tenant.group;
         assert_eq!(usage(group), 0, "{group}");
-        assert!(
-            group.children().is_empty() && group.engine().peak() > 0,
-            "{group}"
-        );
+        assert!(group.children().is_empty() && group.peak() > 0, "{group}");
         assert!(
             tenant
                 .history

@@ -23,12 +23,12 @@ pub(crate) fn read(group: &Group, file: &str) -> Option<String> {
         // With stock, as in the kernel, so that it compares with the limits.
         "memory.current" => format!("{}\n", group.reserved()),
         "memory.events" => events(&group.events()),
-        "memory.events.local" => events(&group.engine().own_events()),
+        "memory.events.local" => events(&group.own_events()),
         "memory.high" => limit(limits.high),
         "memory.low" => limit(limits.low),
         "memory.max" => limit(limits.max),
         "memory.min" => limit(limits.min),
-        "memory.peak" => format!("{}\n", group.engine().peak()),
+        "memory.peak" => format!("{}\n", group.peak()),
         "memory.pressure" => {
             let stall = group.pressure().stall;
             format!("some {}full {}", share(stall.some), share(stall.full))

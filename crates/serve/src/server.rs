@@ -119,7 +119,7 @@ impl Builder {
         let poll = Poll {
             listener,
             stop: stopped,
-            routes: Routes::new(memory.root().engine().memory(), program),
+            routes: Routes::new(memory.root().memory(), program),
             user: rustix::process::geteuid().as_raw(),
             patience: self.patience,
             bounds: Bounds::default(),

@@ -15,7 +15,7 @@ pub enum Admission<B> {
     /// groups are used again, and so are these bytes.
     Granted(Group),
     /// Answers with this response, without the service. For unknown tenants, and for tenants over their limit
-    /// ([`Engine::is_over_max`](bursar::engine::Engine::is_over_max), for which a ticker should run: see the crate's documentation).
+    /// ([`bursar::Group::is_over_max`], for which a ticker should run: see the crate's documentation).
     Refused(Response<B>),
 }
 

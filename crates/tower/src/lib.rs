@@ -20,7 +20,7 @@
 //! let gold = memory.root().child("gold", Limits::max(64 << 20))?;
 //! let tenants = TenantLayer::new(move |request: &Request<Body>| {
 //!     match request.headers().get("x-tenant") {
-//!         Some(name) if name == "gold" && gold.engine().is_over_max() => {
+//!         Some(name) if name == "gold" && gold.is_over_max() => {
 //!             Admission::Refused(StatusCode::SERVICE_UNAVAILABLE.into_response())
 //!         }
 //!         Some(name) if name == "gold" => Admission::Granted(gold.clone()),
@@ -54,7 +54,7 @@
 //!
 //! # Limits
 //! No allocation fails because of a limit; the group then exceeds the limit. So the layer asks before it serves: the
-//! function that picks a request's group can read [`Engine::is_over_max`](bursar::engine::Engine::is_over_max), and can answer in place of the service.
+//! function that picks a request's group can read [`bursar::Group::is_over_max`], and can answer in place of the service.
 //! Requests in progress go on, so a tenant exceeds its limit by the memory that these take.
 //!
 //! # Run a ticker

@@ -148,12 +148,12 @@ fn each_tenant_pays_for_what_it_is_sent() {
     // With the runtime still there.
     assert_nothing_is_left(&memory, &tenants);
     for (tenant, bytes) in sizes {
-        let peak = tenants[tenant].engine().peak();
+        let peak = tenants[tenant].peak();
         assert!(peak >= (CLIENTS * bytes) as u64, "{tenant}: {peak}");
     }
     // And for nothing else.
-    assert!(tenants["silver"].engine().peak() < (2 * CLIENTS * MIB) as u64);
-    assert!(tenants["bronze"].engine().peak() < (CLIENTS * MIB) as u64);
+    assert!(tenants["silver"].peak() < (2 * CLIENTS * MIB) as u64);
+    assert!(tenants["bronze"].peak() < (CLIENTS * MIB) as u64);
 }
 
 #[test]
@@ -187,7 +187,7 @@ fn a_tenant_over_its_limit_is_refused_and_others_are_served() {
             (greedy, answer)
         });
         built.acquire().await.unwrap().forget();
-        assert!(tenants["bronze"].engine().is_over_max());
+        assert!(tenants["bronze"].is_over_max());
 
         let mut client = running.client().await;
         for _ in 0..3 {
@@ -267,7 +267,7 @@ fn a_connection_cut_half_way_leaves_nothing() {
         stream.write_all(b"\r\n").await.unwrap();
         let mut some = vec![0; MIB];
         stream.read_exact(&mut some).await.unwrap();
-        assert!(gold.engine().peak() >= 64 << 10);
+        assert!(gold.peak() >= 64 << 10);
         drop(stream);
         running.end().await;
         assert_nothing_is_left(&memory, &tenants);

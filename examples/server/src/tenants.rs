@@ -6,8 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use bursar::engine::RemoveError;
-use bursar::{Charge, ChargeError, CreateError, Freshness, Group, Limits, Memory};
+use bursar::{Charge, ChargeError, CreateError, Freshness, Group, Limits, Memory, RemoveError};
 use tokio::time::timeout;
 
 use crate::cache::Cache;

@@ -39,7 +39,7 @@ fn live_and_die<M: Watched>(world: &World<M>, random: &mut Random) {
     let group = world.groups[1].child(&name, Limits::none());
     let group = group.expect("a name of its own");
     let page = world.alloc_for(&group, world.new_holder(), &Request::some(random));
-    group.engine().remove().expect("it has no children");
+    group.remove().expect("it has no children");
     drop(group);
     if let Some(mut page) = page {
         world.write(&mut page);
@@ -54,7 +54,7 @@ pub(super) fn scenario<M: Watched>(machine: &M, seed: u64) {
     let world = World::new(machine, options, 8, &limits);
     let zeroes = random.below(4) == 0;
     if zeroes {
-        world.groups[SECRET].engine().set_zero_on_free(Zeroed::Yes);
+        world.groups[SECRET].set_zero_on_free(Zeroed::Yes);
         world.truth().zeroed_when_freed(SECRET);
     }
     let all = &world;

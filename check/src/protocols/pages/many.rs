@@ -23,7 +23,7 @@ pub(super) fn alloc_many<M: Watched>(
     };
     let pages = count as u64 * u64::from(order.pages());
     world.work(Work::Alloc(pages), || {
-        match world.groups[who].engine().alloc_many(order, count, zeroed) {
+        match world.groups[who].alloc_many(order, count, zeroed) {
             Ok(pages) => {
                 assert_eq!(pages.len(), count, "all or none");
                 pages

@@ -88,7 +88,7 @@ impl<A: Allocator> GroupAlloc<A> {
     pub unsafe fn new_in(group: &Group, inner: A) -> Self {
         let books = Arc::new(Books {
             group: group.clone(),
-            memory: group.engine().memory(),
+            memory: group.memory(),
         });
         Self { books, inner }
     }

@@ -20,7 +20,7 @@ use super::record::Record;
 ///
 /// # Limits
 /// Most programs end when an allocation fails. So no allocation fails because of a limit: it exceeds the limit, as
-/// [`Engine::charge_nowait`](bursar::engine::Engine::charge_nowait) does. Then [`Engine::is_over_max`](bursar::engine::Engine::is_over_max) is true, and the group's pressure is critical
+/// [`Engine::charge_nowait`](bursar::engine::Engine::charge_nowait) does. Then [`bursar::Group::is_over_max`] is true, and the group's pressure is critical
 /// ([`Group::on_pressure`]). Code that asks before it allocates is refused ([`Group::try_charge`], an engine's
 /// reservations, [`crate::GroupAlloc`]), except for bytes that the stock of its CPU covers. The program must end the
 /// work that uses too much.

@@ -66,7 +66,7 @@ fn rest() -> Option<&'static Record> {
 pub(super) fn charge_rest_to(group: &Group) {
     // The group is there for good, and nobody can end what the process itself does.
     std::mem::forget(group.clone());
-    group.engine().exclude_from_victims();
+    group.exclude_from_victims();
     let record = ptr::from_ref(Record::of(group)).cast_mut();
     // Release: pairs with the Acquire in `rest`; a thread that sees the record sees its fields.
     REST.store(record, Ordering::Release);

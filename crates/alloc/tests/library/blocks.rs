@@ -354,7 +354,7 @@ fn a_removed_group_refuses_and_frees() {
     let alloc = GroupAlloc::new(&group);
     let layouts = [layout(100, 8), layout(50 << 10, 8), layout(5 << 20, 8)];
     let blocks = layouts.map(|layout| alloc.allocate(layout).unwrap());
-    group.engine().remove().unwrap();
+    group.remove().unwrap();
     let charged = small_bytes(100) + (64 << 10) + small_bytes(5 << 20);
     assert_eq!(usage(&memory.root()), charged);
     for (layout_of, block) in layouts.into_iter().zip(blocks) {

@@ -32,7 +32,7 @@ const EVENTS: usize = 13;
 /// Counts of events at a group's limits. They only grow.
 ///
 /// Each field says at which group it is counted. [`crate::Group::events`] adds up a group and all that are or were below it;
-/// [`Engine::own_events`](crate::engine::Engine::own_events) counts the group alone.
+/// [`crate::Group::own_events`] counts the group alone.
 #[doc(alias = "memory.events")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]

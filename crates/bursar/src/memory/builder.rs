@@ -226,7 +226,7 @@ impl Builder {
 
     /// Sets whether the end of a group with bytes charged panics; no unless set. For tests that must leave nothing behind.
     ///
-    /// The panic comes from the call that ends the group: [`Group::close`], [`Engine::remove`](crate::engine::Engine::remove), or the drop of its last
+    /// The panic comes from the call that ends the group: [`Group::close`], [`Group::remove`], or the drop of its last
     /// handle. The group has ended then, and the message is that of [`Memory::leftovers`]. A thread that unwinds already panics no second
     /// time. A charge that outlives its group is no error otherwise, so drop charges before handles: the fields of a struct drop in
     /// their order.
@@ -266,7 +266,7 @@ impl Builder {
     /// Stock is a number of bytes that a CPU has charged ahead for later charges. Charges and returns of less than a quarter of this
     /// size seldom reach the counters that all CPUs share. So 8 MiB suits an engine whose requests are of about 1 MiB. Near a
     /// limit a CPU holds less: its share of a quarter of the room that is left. The stock of groups adds up, and [`Group::reserved`] and
-    /// [`Engine::peak`](crate::engine::Engine::peak) include it. With 0 there is no stock, and each operation changes the counters of all groups above.
+    /// [`Group::peak`] include it. With 0 there is no stock, and each operation changes the counters of all groups above.
     #[doc(alias = "MEMCG_CHARGE_BATCH")]
     pub fn stock_max(self, bytes: u64) -> Self {
         let stock = StockSettings {
@@ -295,7 +295,7 @@ impl Builder {
     /// Sets whether the memory has its own ticker, a thread that does what [`Memory::start_ticker`] says; no unless set.
     ///
     /// The thread runs until the last handle of the memory is dropped: the [`Memory`] that [`Builder::build`] returns, and its
-    /// clones. A [`Group`] is no such handle, and [`Engine::memory`](crate::engine::Engine::memory) returns none. So keep the `Memory` as long as its groups.
+    /// clones. A [`Group`] is no such handle, and [`Group::memory`] returns none. So keep the `Memory` as long as its groups.
     ///
     /// A forked child has no such thread, and [`Memory::reset_after_fork`] starts none. Call [`Memory::start_ticker`] there.
     ///

@@ -47,7 +47,7 @@ fn one_byte_too_many_is_the_groups_own_and_counted() {
     drop(a.try_charge(MIB / 2).unwrap());
     memory.root().set_max(GIB - 1);
     assert_eq!((a.reserved(), b.reserved(), memory.reserved()), (0, 0, 0));
-    assert_eq!(a.engine().own_events().over_returned_bytes, 1);
+    assert_eq!(a.own_events().over_returned_bytes, 1);
     assert_eq!(memory.root().events().over_returned_bytes, 1);
     assert_eq!(b.events().over_returned_bytes, 0);
     let reading = a.read(Freshness::Exact).unwrap();
@@ -76,7 +76,7 @@ fn bytes_that_stock_took_show_when_the_stock_is_taken_back() {
         (a.reserved(), b.reserved(), memory.reserved()),
         (0, 5000, 5000)
     );
-    assert_eq!(a.engine().own_events().over_returned_bytes, 700);
+    assert_eq!(a.own_events().over_returned_bytes, 700);
     assert_eq!(usage(&a), (0, 0, 0));
     assert_eq!(usage(&memory.root()), (5000, 5000, 5000));
     drop(held);
@@ -110,8 +110,8 @@ fn others_keep_what_is_theirs_whatever_one_returns() {
     assert_eq!(memory.reserved(), 0);
     let whole = memory.root().try_charge(GIB - 1);
     drop(whole.expect("nobody holds anything"));
-    assert!(a.engine().own_events().over_returned_bytes > 0);
-    assert_eq!(b.engine().own_events().over_returned_bytes, 0);
+    assert!(a.own_events().over_returned_bytes > 0);
+    assert_eq!(b.own_events().over_returned_bytes, 0);
 }
 
 #[test]
@@ -193,7 +193,7 @@ fn stock_of_a_group_that_returned_too_much_pays_for_nothing() {
         let live = of_b.bytes() + of_a.len() as u64 * 1000;
         assert!(live <= 8 * MIB, "{live} bytes live");
         assert_eq!(parent.reserved(), live);
-        let over = a.engine().own_events().over_returned_bytes;
+        let over = a.own_events().over_returned_bytes;
         assert_eq!(over, MIB - 4096);
         usages_are_what_is_reserved(&[&a, &b, &parent]);
         drop((held, of_a, of_b));
@@ -223,7 +223,7 @@ fn what_a_group_takes_from_those_below_is_missing_from_it_alone() {
         let usages = [&below, &a, &b, &parent].map(|group| usage(group).0 as u64);
         assert_eq!(usages, reserved);
         usages_are_what_is_reserved(&[&below, &a, &b, &parent]);
-        assert_eq!(a.engine().own_events().over_returned_bytes, too_much);
+        assert_eq!(a.own_events().over_returned_bytes, too_much);
         // All is as before.
         drop(a.try_charge(7 * MIB - 1).unwrap());
         drop(kept);

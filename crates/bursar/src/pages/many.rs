@@ -32,7 +32,7 @@ pub(crate) fn alloc_many<M: Machine>(
         if outcome != Outcome::Done {
             slow_charge::try_charge(group.core(), group.index(), bytes, outcome)?;
         }
-        Charge::of(group, bytes)
+        Charge::new(group, bytes)
     };
     let mut pages = Vec::new();
     pages.try_reserve_exact(count).map_err(|_| too_many())?;

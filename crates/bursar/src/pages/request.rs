@@ -107,7 +107,7 @@ pub(crate) fn alloc<M: Machine>(
     reason = "the caller's fast path does not unpack it"
 )]
 fn undo<M: Machine>(group: &Group<M>, bytes: u64, error: Box<AllocPagesError>) -> AllocPagesError {
-    drop(Charge::of(group, bytes));
+    drop(Charge::new(group, bytes));
     *error
 }
 

@@ -94,7 +94,7 @@ pub enum Reason {
     High,
     /// A charge does not fit below `max`, or `max` was set below the usage. Charges are refused if nothing is freed.
     Max,
-    /// [`Engine::reclaim`](crate::engine::Engine::reclaim).
+    /// [`crate::Group::reclaim`].
     Asked,
 }
 

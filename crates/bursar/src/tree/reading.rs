@@ -24,7 +24,7 @@ pub enum Freshness {
     /// bound.
     Within(u64),
     /// Numbers that miss no update that returned before the read began. Other readers need not see them: a later
-    /// [`Freshness::Cached`] may be older. [`Engine::flush`](crate::engine::Engine::flush) brings the numbers up to date for all.
+    /// [`Freshness::Cached`] may be older. [`crate::Group::flush`] brings the numbers up to date for all.
     Exact,
 }
 

@@ -154,7 +154,7 @@ impl World {
         let zeroed = some_zeroed(random);
         let pages = count as u64 * u64::from(order.pages());
         let result = self.around(pages, || {
-            let pages = self.groups[at].engine().alloc_many(order, count, zeroed)?;
+            let pages = self.groups[at].alloc_many(order, count, zeroed)?;
             assert_eq!(pages.len(), count);
             let receive = |page| self.receive(random, page, at as u64 + 1, zeroed);
             Ok(pages.into_iter().map(receive).collect())

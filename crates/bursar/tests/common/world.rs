@@ -139,7 +139,7 @@ impl World {
         note.add(&child);
         note.add_eager(&child, random.below(200) as i64);
         let charge = note.charge(random.below(9_000) as u64, |bytes| child.try_charge(bytes));
-        child.engine().remove().unwrap();
+        child.remove().unwrap();
         note.add(&child);
         drop(child);
         if let Some(charge) = charge {

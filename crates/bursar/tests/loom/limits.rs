@@ -146,7 +146,7 @@ model!(a_waiter_against_removal, 2, |kind| {
     let all = group.try_charge(MAX).unwrap();
     let remover = spawn_on(0, {
         let group = group.clone();
-        move || group.engine().remove().unwrap()
+        move || group.remove().unwrap()
     });
     run_on(1);
     let mut waiting = Waiting::new(&group, 600);

@@ -6,8 +6,9 @@
 use std::sync::Arc;
 
 use crate::machine::{Kind, LoomMachine, run_on, spawn_on};
-use bursar::engine::RemoveError;
-use bursar::{ChargeError, Counter, FlushPolicy, Freshness, Limits, Memory, Reading, Statistic};
+use bursar::{
+    ChargeError, Counter, FlushPolicy, Freshness, Limits, Memory, Reading, RemoveError, Statistic,
+};
 use loom::sync::atomic::{AtomicBool, Ordering};
 
 const STATISTICS: &[Statistic] = &[Statistic::counter("rows")];
@@ -454,7 +455,7 @@ model!(stock_against_an_overshoot, 2, |kind| {
     let large = books.groups[0].charge(2000);
     is_over.store(true, Ordering::Release);
     let small = charger.join().unwrap();
-    assert!(books.groups[0].engine().is_over_max() && books.groups[0].events().overshot == 1);
+    assert!(books.groups[0].is_over_max() && books.groups[0].events().overshot == 1);
     let held: u64 = small.iter().flatten().map(bursar::Charge::bytes).sum();
     books.check_bytes(large.bytes() + held);
 });
@@ -654,7 +655,7 @@ model!(a_roster_is_made_while_numbers_move_up, 2, |kind| {
     listed.leaf().add(ROWS, 1);
     let walker = spawn_on(1, {
         let middle = listed.middle.clone();
-        move || assert_eq!(middle.engine().flush().unwrap().get(ROWS).value, 2)
+        move || assert_eq!(middle.flush().unwrap().get(ROWS).value, 2)
     });
     run_on(0);
     assert_eq!((rows(&listed.books.root), rows(&listed.books.root)), (2, 2));
@@ -700,7 +701,7 @@ model!(an_update_against_removal, 4, |kind| {
     let books = Books::of_rows(kind, 1);
     let adder = books.on(0, move |books| books.groups[0].add(ROWS, 1));
     run_on(1);
-    books.groups[0].engine().remove().unwrap();
+    books.groups[0].remove().unwrap();
     adder.join().unwrap();
     assert_eq!(own_rows(&books.root), (1, 1));
 });
@@ -729,7 +730,7 @@ model!(a_read_of_a_leaf_against_removal, 3, |kind| {
         assert_eq!(rows(&books.groups[0]), 1);
     });
     run_on(1);
-    books.groups[0].engine().remove().unwrap();
+    books.groups[0].remove().unwrap();
     reader.join().unwrap();
     assert_eq!(own_rows(&books.root), (1, 1));
 });
@@ -756,7 +757,7 @@ model!(an_uncharge_against_removal, 3, |kind| {
     let charge = books.groups[0].try_charge(16).unwrap();
     let returner = spawn_on(0, move || drop(charge));
     run_on(1);
-    books.groups[0].engine().remove().unwrap();
+    books.groups[0].remove().unwrap();
     returner.join().unwrap();
     check_removed(&books);
 });
@@ -779,7 +780,7 @@ fn charge_and_remove(kind: Kind, bytes: u64) {
         Err(error) => panic!("{error}"),
     });
     run_on(1);
-    books.groups[0].engine().remove().unwrap();
+    books.groups[0].remove().unwrap();
     assert!(books.groups[0].try_charge(bytes).is_err());
     let charge = charger.join().unwrap();
     let held = charge.as_ref().map_or(0, bursar::Charge::bytes);
@@ -793,7 +794,7 @@ fn check_removed(books: &Books) {
     let reading = exact(&books.root);
     assert_eq!((reading.usage().value, reading.own_usage()), (0, 0));
     assert_eq!(books.root.reserved(), 0);
-    assert_eq!(books.root.engine().remove(), Err(RemoveError::Root));
+    assert_eq!(books.root.remove(), Err(RemoveError::Root));
 }
 
 // The last handle removes the group while its last bytes are returned; the record ends, once, and starts at zero.

@@ -102,7 +102,6 @@ fn a_child_gives_pages_out_as_raw_memory() {
         let memory = Memory::builder().pages(options(bytes)).build().unwrap();
         let some = memory
             .root()
-            .engine()
             .alloc_many(HALF, 2 * BLOCKS as usize, Zeroed::No);
         let is_low = |page: &bursar::Page| page.pfn().0.is_multiple_of(Order::MAX.pages());
         let (theirs, mut ours): (Vec<_>, Vec<_>) = some.unwrap().into_iter().partition(is_low);

@@ -85,8 +85,8 @@ impl Births<'_> {
             way @ 0..2 => {
                 match way {
                     0 => {
-                        operator.engine().remove().unwrap();
-                        query.engine().remove().unwrap();
+                        operator.remove().unwrap();
+                        query.remove().unwrap();
                     }
                     _ => query.close().unwrap(),
                 }
@@ -100,7 +100,7 @@ impl Births<'_> {
                 self.removed.extend([query, operator]);
             }
             2 => {
-                operator.engine().remove().unwrap();
+                operator.remove().unwrap();
                 drop(operator);
                 drop(query);
             }

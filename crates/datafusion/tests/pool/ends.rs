@@ -2,8 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use bursar::engine::RemoveError;
-use bursar::{Freshness, Limits};
+use bursar::{Freshness, Limits, RemoveError};
 use bursar_datafusion::{GroupPool, History, Operators, PoolExt};
 use datafusion_execution::memory_pool::MemoryPool;
 
@@ -118,7 +117,7 @@ fn a_pool_outlives_its_group() {
         sorter.try_grow(MIB).unwrap();
         pool.remove().unwrap();
         pool.remove().unwrap();
-        assert!(query.engine().is_removed() && tenant.find("query").is_none());
+        assert!(query.is_removed() && tenant.find("query").is_none());
         exhausted(sorter.try_grow(1));
         sorter.try_grow(0).unwrap();
         sorter.grow(KIB);
@@ -154,11 +153,11 @@ fn others_groups_are_left() {
     // This one has made that of "a".
     let refused = pools[0].remove();
     assert_eq!(refused, Err(RemoveError::HasChildren { children: 1 }));
-    assert!(!limited.engine().is_removed());
+    assert!(!limited.is_removed());
     exhausted(both[1].try_grow(1));
-    limited.engine().remove().unwrap();
+    limited.remove().unwrap();
     pools[0].remove().unwrap();
-    assert!(query.engine().is_removed());
+    assert!(query.is_removed());
 }
 
 #[test]
@@ -168,12 +167,12 @@ fn a_group_removed_by_its_handle() {
     let sorter = spiller(&pool, "ExternalSorter[0]");
     // With operators below it, only the pool can.
     assert_eq!(
-        query.engine().remove(),
+        query.remove(),
         Err(RemoveError::HasChildren { children: 1 })
     );
     sorter.try_grow(1).unwrap();
     drop((sorter, pool));
-    query.engine().remove().unwrap();
+    query.remove().unwrap();
     let pool = query.pool();
     let sorter = spiller(&pool, "ExternalSorter[0]");
     let text = exhausted(sorter.try_grow(1));
@@ -254,7 +253,7 @@ fn a_query_that_ends_with_bytes_names_who_holds_them() {
     );
     assert!(joined.consumers.len() == 1 && joined.age <= sort.age);
     // The memory knows the same by groups, and those who held it return it.
-    let left = tenant.engine().memory().leftovers();
+    let left = tenant.memory().leftovers();
     let left: Vec<_> = left
         .iter()
         .map(|left| (&left.path[..], left.bytes))
@@ -266,7 +265,7 @@ fn a_query_that_ends_with_bytes_names_who_holds_them() {
     assert_eq!(left, expected);
     drop((sorters, join));
     assert!(pool.report().leftovers.is_empty());
-    assert!(tenant.engine().memory().leftovers().is_empty());
+    assert!(tenant.memory().leftovers().is_empty());
 }
 
 #[test]

@@ -71,7 +71,7 @@ fn some_are_never_refused() {
         let report = pool.report();
         assert_eq!((report.refused, report.overshot), (1, 3), "{report}");
         // The sorter's, before there was a share. What succeeds is no refusal.
-        assert_eq!(tenant.engine().own_events().refused, 1);
+        assert_eq!(tenant.own_events().refused, 1);
 
         // A removed query ends.
         pool.remove().unwrap();

@@ -125,7 +125,7 @@ impl Tenant {
         if tokio::time::timeout(PATIENCE, is_gone).await.is_err() {
             panic!("somebody keeps {group}: {:?}", group.children());
         }
-        group.engine().remove().expect("operators' groups are gone");
+        group.remove().expect("operators' groups are gone");
         assert_eq!(usage(&group), 0, "{group}");
         outcome
     }

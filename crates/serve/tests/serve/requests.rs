@@ -226,7 +226,7 @@ fn files_are_as_in_cgroup_v2() {
     query.try_charge(60 << 20).unwrap_err();
     query.add(ROWS, 7);
     query.add(OPEN_FILES, -2);
-    scene.memory.root().engine().flush().unwrap();
+    scene.memory.root().flush().unwrap();
 
     let file = |path: &str| {
         let answer = get(&scene.path, &format!("/v1/groups/{path}"));
@@ -242,15 +242,12 @@ fn files_are_as_in_cgroup_v2() {
     assert_eq!(file("acme/memory.high"), "33554432\n");
     assert_eq!(file("acme/memory.low"), "2097152\n");
     assert_eq!(file("acme/memory.min"), "1048576\n");
-    assert_eq!(
-        file("acme/memory.peak"),
-        format!("{}\n", acme.engine().peak())
-    );
+    assert_eq!(file("acme/memory.peak"), format!("{}\n", acme.peak()));
     assert_eq!(file("acme/query/memory.max"), "max\n");
     assert_eq!(file("acme/query/memory.high"), "max\n");
     assert_eq!(file("acme/query/memory.low"), "0\n");
     assert_eq!(file("memory.max"), "max\n");
-    let events = acme.engine().own_events();
+    let events = acme.own_events();
     assert_eq!((events.max, events.refused), (1, 1));
     let text = file("acme/memory.events.local");
     assert!(

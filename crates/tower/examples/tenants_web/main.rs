@@ -150,7 +150,7 @@ fn print(tenants: &Tenants, answers: &BTreeMap<&str, Answers>) {
             answers.requests,
             answers.refused,
             Bytes(answers.bytes).to_string(),
-            Bytes(group.engine().peak()).to_string(),
+            Bytes(group.peak()).to_string(),
             Bytes(limit).to_string(),
             left(group),
         );

@@ -32,7 +32,7 @@ pub fn in_tenants(routes: Router, tenants: &Tenants) -> Router {
         let Some(group) = name.and_then(|name| tenants.get(name)) else {
             return Admission::Refused(StatusCode::FORBIDDEN.into_response());
         };
-        if group.engine().is_over_max() {
+        if group.is_over_max() {
             return Admission::Refused(StatusCode::SERVICE_UNAVAILABLE.into_response());
         }
         Admission::Granted(group.clone())

@@ -174,7 +174,7 @@ impl<M: Machine> Subject<M> for Own<M> {
     ) -> Result<Vec<Numbers>, String> {
         match (self.freshness, need) {
             (Freshness::Exact, Need::Own) => {
-                let flushed = self.groups[above].engine().flush();
+                let flushed = self.groups[above].flush();
                 flushed.map_err(|error| error.to_string())?;
             }
             _ => drop(self.read(above, need, wanted)?),
@@ -191,7 +191,7 @@ impl<M: Machine> Subject<M> for Own<M> {
             (own, Site::Unlimited | Site::Forced) => own,
         };
         let flushed = match freshness {
-            Freshness::Exact => self.groups[group].engine().flush(),
+            Freshness::Exact => self.groups[group].flush(),
             _ => self.groups[group].read(freshness),
         };
         flushed.map(drop).map_err(|error| error.to_string())
@@ -203,7 +203,7 @@ impl<M: Machine> Subject<M> for Own<M> {
     }
 
     fn settle(&self) -> Result<(), String> {
-        if self.groups[Tree::ROOT].engine().flush().is_err() {
+        if self.groups[Tree::ROOT].flush().is_err() {
             // Only a tick flushes it, and only when its period is over.
             let machine = self.memory.machine();
             machine.sleep_until(machine.now_ns() + self.flush_period.as_nanos() as u64);

@@ -56,7 +56,7 @@ fn work(machine: &Sim, places: &[Place], kept: &Mutex<Vec<Held>>, seed: u64, num
                 scan.add(&mut random);
                 let charge = scan.group.try_charge(bytes).ok();
                 held.extend(charge.map(|charge| Held::new(charge, &scan.truth)));
-                scan.group.engine().remove().expect("it has no children");
+                scan.group.remove().expect("it has no children");
                 scan.add(&mut random);
             }
             8 if at < held.len() => held[at].change(place, |charge| {

@@ -82,7 +82,7 @@ fn the_first_touch_of_a_retired_slot_walks_to_the_root_once() {
             let mut touches = [0; 3];
             for _ in 0..2 {
                 // A slot that two passes find unchanged is retired. On the same CPU, so that no line is elsewhere.
-                let memory = group.engine().memory();
+                let memory = group.memory();
                 cost_on(&simulator, 3, || (0..2).for_each(|_| memory.tick()));
                 touches = [0; 3].map(|_: u64| {
                     let counts = cost_on(&simulator, 3, add);

@@ -178,7 +178,7 @@ fn never_above(cpus: usize, struck: Struck, look: Look) {
     assert_eq!(company.held.into_inner(), 0);
     let reading = company.company.read(Freshness::Exact);
     assert_eq!(reading.expect("readers may flush").usage().value, 0);
-    assert!(company.company.engine().peak() <= of_company);
+    assert!(company.company.peak() <= of_company);
 }
 
 #[test]
@@ -276,7 +276,7 @@ fn a_lowered_limit_and_an_overshoot_hold_from_their_return_on() {
                 assert!(query.try_charge(1).is_err());
                 tenant.set_max(most);
                 let over = query.charge(most);
-                assert!(tenant.engine().is_over_max() && query.try_charge(1).is_err());
+                assert!(tenant.is_over_max() && query.try_charge(1).is_err());
                 drop(over);
                 assert!(query.try_charge(1).is_ok());
                 machine.sleep_until(machine.now_ns() + 10 * US);
@@ -293,7 +293,7 @@ fn a_lowered_limit_and_an_overshoot_hold_from_their_return_on() {
             }));
         }
         machine.run(bodies);
-        let events = tenant.engine().own_events();
+        let events = tenant.own_events();
         assert_eq!(events.overshot, 10);
         assert!(events.refused >= 20 && events.drained_bytes > 0);
     }

@@ -126,7 +126,7 @@ fn groups_end_while_stock_above_them_is_taken_back() {
                     break;
                 }
                 let begun_ns = machine.now_ns();
-                query.engine().remove().unwrap();
+                query.remove().unwrap();
                 longest_ns.fetch_max(machine.now_ns() - begun_ns, Ordering::Relaxed);
                 ended.fetch_add(1, Ordering::Relaxed);
                 machine.compute(US);
@@ -156,7 +156,7 @@ fn life_beside(count: usize, keep: impl Fn(Group<Sim>) -> Box<dyn std::any::Any>
     for number in 0..count {
         let group = root.child(number.to_string(), Limits::none()).unwrap();
         kept.push(keep(group.clone()));
-        group.engine().remove().unwrap();
+        group.remove().unwrap();
     }
     assert_eq!(memory.removed_groups(), count);
     let life = || drop(root.child("short", Limits::none()).unwrap());

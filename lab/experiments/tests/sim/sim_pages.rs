@@ -165,7 +165,7 @@ impl World {
                 1 => {
                     let group = &self.groups[random.below(2) as usize];
                     let count = 1 + random.below(20) as usize;
-                    let some = group.engine().alloc_many(Order::ZERO, count, Zeroed::No);
+                    let some = group.alloc_many(Order::ZERO, count, Zeroed::No);
                     let some = some.unwrap_or_default().into_iter();
                     held.extend(some.map(|page| Held::new(page, &self.holders)));
                 }

@@ -71,7 +71,7 @@ fn evicting(cpus: usize, struck: Struck) {
         12 * cpus
     );
     assert_eq!(charged, evicted + held);
-    assert!(evicted > 0 && tenant.engine().peak() <= most);
+    assert!(evicted > 0 && tenant.peak() <= most);
     assert_eq!(tenant.events().reclaimed_bytes, evicted);
     assert!(cache.pressure().stall.some.total.as_nanos() > 0);
     assert_eq!(

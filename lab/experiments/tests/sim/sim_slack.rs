@@ -136,7 +136,7 @@ fn idle_groups_cost_nothing_by_cpu() {
             });
             counts.events
         };
-        let flush = || steps_of(&|| tenant.engine().flush().map(drop).unwrap());
+        let flush = || steps_of(&|| tenant.flush().map(drop).unwrap());
         let read = || steps_of(&|| tenant.read(Freshness::Exact).map(drop).unwrap());
         flush();
         // The second one makes a roster, and those that follow use it.

@@ -29,9 +29,9 @@ fn formula_ns(usage: u64, high: u64, bytes: u64) -> f64 {
 
 /// Charges `bytes` above a `high` so that the usage is then `usage`; returns the virtual time that it took.
 fn throttled_ns(group: &Group<Sim>, machine: &Sim, high: u64, usage: u64, bytes: u64) -> u64 {
-    group.engine().set_high(u64::MAX);
+    group.set_high(u64::MAX);
     let below = group.try_charge(usage - bytes).unwrap();
-    group.engine().set_high(high);
+    group.set_high(high);
     let took_ns = AtomicU64::new(0);
     machine.run(vec![Box::new(|| {
         let begun_ns = machine.now_ns();
@@ -63,11 +63,11 @@ fn a_charge_above_high_sleeps_as_long_as_the_formula_says() {
         (200, 9 * BATCH),
     ] {
         let (high, usage) = (100 * MIB, percent * MIB);
-        let before = query.engine().own_events().throttled;
+        let before = query.own_events().throttled;
         let stalled = |group: &Group<Sim>| group.pressure().stall.some.total;
         let stalled_before = [&query, &tenant].map(stalled);
         let took_ns = throttled_ns(&query, &machine, high, usage, bytes);
-        let slept_ns = (query.engine().own_events().throttled - before).as_nanos() as u64;
+        let slept_ns = (query.own_events().throttled - before).as_nanos() as u64;
         let formula_ns = formula_ns(usage, high, bytes) as u64;
         // A thread's sleep is late by the machine's timer slack and the way into and out of the kernel; the overage is
         // dropped below 2^-20, of 1 % less than one part in 5,000 of its square.
@@ -95,7 +95,7 @@ fn a_charge_above_high_sleeps_as_long_as_the_formula_says() {
             );
         }
     }
-    let events = query.engine().own_events();
+    let events = query.own_events();
     assert_eq!((events.high, events.refused), (8, 0));
     // At 100 % above, the longest: 2 s.
     assert_eq!(formula_ns(200 * MIB, 100 * MIB, BATCH), 2e9);
@@ -107,7 +107,7 @@ fn little_above_high_costs_no_sleep_and_an_owing_memory_never_sleeps() {
     let query = memory.root().child("query", Limits::none()).unwrap();
     let took_ns = throttled_ns(&query, &machine, 100 * MIB, 101 * MIB, BATCH);
     assert!(took_ns < 20 * US, "6.4 ms are not worth it: {took_ns}");
-    assert_eq!(query.engine().own_events().throttled, Duration::ZERO);
+    assert_eq!(query.own_events().throttled, Duration::ZERO);
 
     let owing = builder().high_policy(HighPolicy::Owe);
     let memory = owing.build_on(machine.clone()).unwrap();
@@ -152,7 +152,7 @@ fn all_that_charge_above_high_sleep_at_the_same_time() {
         // From the one that came first to the one that made it 200 %: none waits longer than 2 s and being late.
         let took_ns = machine.now_ns() - begun_ns;
         assert!((5_000 * MS..5_020 * MS).contains(&took_ns), "{took_ns}");
-        let throttled = tenant.engine().own_events().throttled.as_millis() as u64;
+        let throttled = tenant.own_events().throttled.as_millis() as u64;
         assert!(throttled > cpus as u64 * 1_000 && throttled < cpus as u64 * 2_010);
         // Together they stalled for as long as the longest: stall is time in which any did.
         let total = tenant.pressure().stall.some.total.as_millis();

@@ -173,7 +173,7 @@ fn in_turmoil(cpus: usize, struck: Struck) {
     }));
     machine.run(bodies);
     assert!(served.into_inner() > u64::from(tasks) && given_up.into_inner() > 0);
-    assert!(company.engine().peak() <= most);
+    assert!(company.peak() <= most);
     assert_eq!(company.read(Freshness::Exact).unwrap().usage().value, 0);
     // Nobody is in the queues: stock is held again.
     drop(queries[0].try_charge(100).unwrap());
@@ -218,7 +218,7 @@ fn who_waits_in_vain_is_told() {
         // The first two are larger than this, the last is not.
         tenant.set_max(SHARE / 4);
         machine.sleep_until(machine.now_ns() + 100 * US);
-        query.engine().remove().unwrap();
+        query.remove().unwrap();
     }));
     machine.run(bodies);
     drop(kept);

@@ -97,7 +97,7 @@ impl<'a> Document<'a> {
             table.add_row([
                 tenant.name.clone(),
                 Bytes(tenant.limit).to_string(),
-                Bytes(group.engine().peak()).to_string(),
+                Bytes(group.peak()).to_string(),
                 own()
                     .filter(|query| query.outcome.is_ok())
                     .count()

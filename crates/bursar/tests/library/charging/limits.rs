@@ -87,14 +87,14 @@ fn fallible_charges_never_exceed_the_limit() {
         }
         // Fallible charges only, so the usage falls from here on until it is within the limit.
         assert!(tenant.reserved() <= reserved.max(max), "{max}");
-        let engine = queries[random.below(4)].engine();
+        let query = &queries[random.below(4)];
         let any = random.below(400_000) as u64;
         match random.below(4) {
-            0 => engine.set_min(any),
-            1 => engine.set_low(any),
-            2 => engine.set_high(any),
+            0 => query.set_min(any),
+            1 => query.set_low(any),
+            2 => query.set_high(any),
             // Of numbers that change meanwhile: it only must not fail.
-            _ => drop(engine.protection()),
+            _ => drop(query.protection()),
         }
         assert!(queries.iter().all(|query| query.reserved() <= MOST));
         std::mem::forget(stop);

@@ -20,8 +20,8 @@ fn any_combination() {
         let limits = Limits::max(max).high(high).low(low).min(min);
         group.set_limits(limits);
         assert_eq!(group.limits(), limits);
-        assert_eq!(group.engine().is_over_max(), max < units(5));
-        let protection = group.engine().protection();
+        assert_eq!(group.is_over_max(), max < units(5));
+        let protection = group.protection();
         assert_eq!(protection.min, min.min(units(5)), "{limits:?}");
         assert_eq!(protection.low, low.min(units(5)), "{limits:?}");
         let _ = group.take_debt();
@@ -60,11 +60,11 @@ fn the_same_again() {
     let held = group.try_charge(4 * UNIT).unwrap();
     for _ in 0..3 {
         group.set_max(units(4));
-        group.engine().set_high(units(4));
+        group.set_high(units(4));
     }
     assert_eq!(calls.load(Ordering::Relaxed), 0);
-    group.engine().set_high(units(4) - 1);
-    group.engine().set_high(u64::MAX);
+    group.set_high(units(4) - 1);
+    group.set_high(u64::MAX);
     group.set_max(0);
     assert_eq!(calls.load(Ordering::Relaxed), 2);
     assert!(group.try_charge(1).is_err() && group.engine().try_charge_nowait(1).is_err());
@@ -107,7 +107,7 @@ fn throttled_by_how_far_above() {
     let _high = query.try_charge(HIGH).unwrap();
     // At most 192 KiB with stock, 0.94 %: 4.2 ms, which is not worth a sleep.
     let small = query.try_charge(64 << 10).unwrap();
-    let events = tenant.engine().own_events();
+    let events = tenant.own_events();
     assert_eq!((events.high, events.throttled), (1, Duration::ZERO));
     drop(small);
     // No sleep for who may not; a debt instead.
@@ -117,7 +117,7 @@ fn throttled_by_how_far_above() {
     drop(nowait);
     // 1.33 % and 272 KiB, perhaps with 256 KiB of stock: 12 ms, or some more.
     let slow = query.try_charge(272 << 10).unwrap();
-    let throttled = query.engine().own_events().throttled;
+    let throttled = query.own_events().throttled;
     assert!(throttled > Duration::from_millis(10));
     assert_eq!(tenant.events().throttled, throttled);
     let stall = tenant.pressure().stall;

@@ -116,7 +116,7 @@ impl Model {
         if at == 0 || is_used || !self.tree.children(at).is_empty() {
             return;
         }
-        self.groups.remove(&at).unwrap().engine().remove().unwrap();
+        self.groups.remove(&at).unwrap().remove().unwrap();
         self.tree.nodes.remove(&at);
     }
 
@@ -136,16 +136,16 @@ impl Model {
             }
             1 => {
                 limits.high = limit;
-                group.engine().set_high(limit);
+                group.set_high(limit);
                 self.tree.reclaim_down_to(at, limit, Reason::High);
             }
             2 => {
                 limits.low = limit;
-                group.engine().set_low(limit);
+                group.set_low(limit);
             }
             _ => {
                 limits.min = limit;
-                group.engine().set_min(limit);
+                group.set_min(limit);
             }
         }
     }
@@ -279,7 +279,7 @@ impl Model {
     fn reclaim(&mut self) {
         let at = self.any_group();
         let bytes = self.random.below(4 << 20) as u64;
-        let freed = self.groups[&at].engine().reclaim(bytes);
+        let freed = self.groups[&at].reclaim(bytes);
         assert_eq!(freed, self.tree.reclaim(at, bytes));
     }
 
@@ -411,21 +411,17 @@ impl Model {
         for (&at, group) in &self.groups {
             let node = &self.tree.nodes[&at];
             assert_eq!(
-                (group.reserved(), group.engine().peak()),
+                (group.reserved(), group.peak()),
                 (self.tree.usage(at), node.peak),
                 "{at}"
             );
             assert_eq!(group.limits(), node.limits);
-            assert_eq!(
-                counts(group.engine().own_events()),
-                node.counts,
-                "own of {at}"
-            );
+            assert_eq!(counts(group.own_events()), node.counts, "own of {at}");
             assert_eq!(counts(group.events()), node.total, "{at}");
             if at != 0 {
                 let protected =
                     |setting| self.tree.protection(0, at, setting).min(group.reserved());
-                let found = group.engine().protection();
+                let found = group.protection();
                 assert_eq!(found.min, protected(|limits| limits.min), "{at}");
                 assert_eq!(found.low, protected(|limits| limits.low), "{at}");
             }

@@ -104,7 +104,7 @@ impl Call {
             Self::Request => of_pages(PageRequest::new(order()).alloc(group)),
             Self::Many => {
                 let count = (bytes / PAGE) as usize;
-                of_pages(group.engine().alloc_many(Order::new(0), count, Zeroed::No))
+                of_pages(group.alloc_many(Order::new(0), count, Zeroed::No))
             }
             Self::Nowait => match group.engine().try_charge_nowait(bytes) {
                 Ok(charge) => Ok(Box::new(charge)),
@@ -158,7 +158,7 @@ impl World {
     }
 
     fn state(&self) -> (Vec<(u64, Events)>, u64, usize) {
-        let of = |group: &Group| (group.reserved(), group.engine().own_events());
+        let of = |group: &Group| (group.reserved(), group.own_events());
         let calls = self.calls.load(Ordering::SeqCst);
         let groups = self.groups.iter().map(of).collect();
         (groups, self.cached.bytes(), calls)
@@ -281,7 +281,7 @@ fn a_request_beyond_all_that_could_be_freed_asks_for_nothing() {
     assert_eq!(reached.usage, units(250));
     drop(held);
     // Nor beside those that `min` protects.
-    good.engine().set_min(units(90));
+    good.set_min(units(90));
     let reached = asked(units(167));
     assert!(!reached.never_fits());
     assert_eq!(memory.root().events().reclaimed_bytes, 0);

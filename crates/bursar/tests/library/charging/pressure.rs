@@ -55,9 +55,9 @@ fn levels_follow_usage_and_callbacks_follow_levels() {
     held.resize(50 * UNIT).unwrap();
     group.set_max(units(50));
     group.set_max(units(100));
-    group.engine().set_high(units(60));
-    group.engine().set_high(units(49));
-    group.engine().set_high(u64::MAX);
+    group.set_high(units(60));
+    group.set_high(units(49));
+    group.set_high(u64::MAX);
     let expected = [Level::Critical, Level::None, Level::Low, Level::High];
     let expected = Vec::from_iter(expected.into_iter().chain([Level::None]));
     assert_eq!(std::mem::take(&mut *seen.lock().unwrap()), expected);
@@ -299,7 +299,7 @@ fn stalls_of_all_and_of_some() {
     };
     let mut before = stalls(&group);
     for (workers, is_full) in [(0, true), (1, true), (2, false), (0, true)] {
-        let _at_work: Vec<_> = (0..workers).map(|_| group.engine().work()).collect();
+        let _at_work: Vec<_> = (0..workers).map(|_| group.work()).collect();
         assert!(group.try_charge(UNIT).is_err());
         let after = stalls(&group);
         assert!(after.0 > before.0, "{workers}");
@@ -310,7 +310,7 @@ fn stalls_of_all_and_of_some() {
     // Above it stalled and worked as well.
     assert!(stalls(&tenant).1 > Duration::ZERO && stalls(&tenant).1 < stalls(&tenant).0);
     // Group::reclaim is nobody's need.
-    group.engine().reclaim(1);
+    group.reclaim(1);
     assert_eq!(stalls(&group), before);
 }
 

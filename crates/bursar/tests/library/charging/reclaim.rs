@@ -5,8 +5,7 @@
 use std::sync::{Arc, Mutex};
 
 use crate::common::{Pages, Short, UNIT, memory, refused, units};
-use bursar::engine::Protection;
-use bursar::{Charge, Group, Limits, Registration};
+use bursar::{Charge, Group, Limits, Protection, Registration};
 
 /// Children with usage, `min` and `low` in units, below a tenant that they fill. Each has a reclaimer that notes how many units
 /// it is asked for, and frees nothing.
@@ -103,17 +102,17 @@ fn protection_is_shared_down_the_tree() {
     refused(family.tenant.try_charge(50 * UNIT));
     let asked = [("tenant", 50), ("e", 25), ("f", 15), ("e", 40), ("f", 20)];
     family.assert_asked(&asked);
-    let protected = |at: usize| family.children[at].0.engine().protection();
+    let protected = |at: usize| family.children[at].0.protection();
     // As a part of what the root has, the tenant's protection is none, so that of all below is.
     assert_eq!([protected(0), protected(1)], [Protection::default(); 2]);
-    family.tenant.engine().set_low(units(60));
+    family.tenant.set_low(units(60));
     assert_eq!([protected(0).low, protected(1).low], [units(60), units(40)]);
 }
 
 /// One unit at a time: lowering a limit goes on as long as that helps, 16 times at most.
 #[test]
 fn a_lowered_limit_asks_again_while_it_helps() {
-    let high = |group: &Group, bytes| group.engine().set_high(bytes);
+    let high = |group: &Group, bytes| group.set_high(bytes);
     for limit in [Group::set_max, high] {
         let group = memory().make("group");
         let (pages, log) = (Pages::default(), Arc::new(Mutex::new(Vec::new())));
@@ -159,12 +158,12 @@ fn reclaimers_that_free_nothing_are_counted() {
     assert_eq!(pages.lock().unwrap().len(), 4);
     assert_eq!(tenant.events().refused, 6);
     // A charge asks once for each kind of protection.
-    let failed = cache.engine().own_events().reclaim_failed;
+    let failed = cache.own_events().reclaim_failed;
     assert_eq!((failed, root.events().reclaim_failed), (12, 12));
     let page = cache.try_charge(UNIT).expect("without the lock it evicts");
     pages.lock().unwrap().push(page);
-    assert_eq!(cache.engine().own_events().reclaim_failed, failed);
-    assert_eq!(root.engine().own_events().reclaim_failed, 0);
+    assert_eq!(cache.own_events().reclaim_failed, failed);
+    assert_eq!(root.own_events().reclaim_failed, 0);
 }
 
 /// Stock is taken back first: nobody is asked to free what nobody uses.
@@ -177,10 +176,10 @@ fn nobody_is_asked_for_stock() {
         group.reserved() > 1000,
         "stock is held, or this shows nothing"
     );
-    group.engine().set_high(1000);
+    group.set_high(1000);
     assert_eq!(group.reserved(), 100);
     drop(held);
-    group.engine().set_high(u64::MAX);
+    group.set_high(u64::MAX);
     let _held = group.try_charge(900).unwrap();
     assert!(group.reserved() > 1000);
     group.set_max(1000);

@@ -43,7 +43,7 @@ fn bytes_that_become_stock_came_back() {
         one.map_or(0, |one| one.bytes())
     });
     let reserved = cache.reserved();
-    assert_eq!(cache.engine().reclaim(1), 1000);
+    assert_eq!(cache.reclaim(1), 1000);
     assert_eq!(cache.reserved(), reserved, "stock, or this shows nothing");
     assert_eq!(cache.events().reclaim_unreturned, 0);
 }
@@ -73,7 +73,7 @@ fn a_panic_leaves_no_trace() {
     // `high` as well: there the charge has succeeded when reclaimers are asked.
     for high in [u64::MAX, units(4)] {
         fails.store(false, Ordering::Relaxed);
-        group.engine().set_high(high);
+        group.set_high(high);
         if high != u64::MAX {
             group.set_max(u64::MAX);
         }
@@ -91,11 +91,11 @@ fn a_panic_leaves_no_trace() {
         assert_eq!(moved, high != u64::MAX);
         elsewhere.move_to(&other).unwrap();
         check();
-        assert!(panics(|| group.engine().reclaim(UNIT)));
+        assert!(panics(|| group.reclaim(UNIT)));
         check();
     }
-    assert!(panics(|| group.engine().set_high(0)));
-    group.engine().set_high(u64::MAX);
+    assert!(panics(|| group.set_high(0)));
+    group.set_high(u64::MAX);
     assert!(panics(|| group.set_max(units(3))));
     assert_eq!(group.limits().max, units(3), "set before anyone is asked");
     check();
@@ -124,12 +124,12 @@ fn reclaimers_may_call_back() {
     *itself.lock().unwrap() = Some(group.add_reclaimer(0, move |request| {
         counted.fetch_add(1, Ordering::Relaxed);
         refused(handle.try_charge(5 * UNIT));
-        assert_eq!(handle.engine().reclaim(1), 0, "not from within");
+        assert_eq!(handle.reclaim(1), 0, "not from within");
         let usage = handle.exact().usage();
         assert_eq!(usage.value as u64, units(4));
         let child = handle.make_max("child", 1);
         child.set_max(UNIT);
-        child.engine().remove().unwrap();
+        child.remove().unwrap();
         let freed = evicted.evict(request.target);
         drop(handle.try_charge(UNIT).expect("just freed"));
         drop(Weak::upgrade(&own).unwrap().lock().unwrap().take());
@@ -141,7 +141,7 @@ fn reclaimers_may_call_back() {
     // Another that ends its own group, on the way of a charge to it.
     let handle = group.clone();
     let last = group.add_reclaimer(0, move |_| {
-        handle.engine().remove().unwrap();
+        handle.remove().unwrap();
         1
     });
     match group.try_charge(UNIT) {
@@ -160,7 +160,7 @@ fn threads_with_one_cache() {
     let seed = seed();
     let tenant = memory().make_max("tenant", MAX);
     let groups = ["a", "b"].map(|name| tenant.make(name));
-    groups[0].engine().set_min(1 << 20);
+    groups[0].set_min(1 << 20);
     let caches = [(); 2].map(|()| Pages::default());
     let _kept = [0, 1].map(|at| caches[at].evict_for(&groups[at]));
     let succeeded = AtomicU64::new(0);

@@ -169,20 +169,20 @@ fn a_group_keeps_the_tree_at_its_peak_when_asked() {
     let tenant = memory.root().child("tenant", Limits::none()).unwrap();
     let query = tenant.child("query", Limits::none()).unwrap();
     drop(query.try_charge(units(9)).unwrap());
-    assert_eq!(tenant.engine().peak_report(), None);
-    let kept = tenant.engine().keep_peak();
+    assert_eq!(tenant.peak_report(), None);
+    let kept = tenant.keep_peak();
     let peak = query.try_charge(units(5)).unwrap();
     drop(peak);
     drop(query);
-    let report = tenant.engine().peak_report().unwrap();
+    let report = tenant.peak_report().unwrap();
     check(&report, &tenant);
     assert!(report.way[1].reserved >= units(5));
     assert!(report.largest[0].reserved >= units(5));
     assert_eq!(report.largest[0].path, "/tenant/query");
-    assert_eq!(memory.root().engine().peak_report(), None);
+    assert_eq!(memory.root().peak_report(), None);
     // What was seen stays after the end of the registration, and nothing comes to it.
     drop(kept);
     let _more = tenant.try_charge(units(50)).unwrap();
     memory.tick();
-    assert_eq!(tenant.engine().peak_report(), Some(report));
+    assert_eq!(tenant.peak_report(), Some(report));
 }

@@ -70,7 +70,7 @@ fn a_listener_that_panics_stops_no_charge() {
     }
     let root = group.parent().unwrap();
     assert_eq!(root.events().panicked_callbacks, 6);
-    assert_eq!(root.engine().own_events().panicked_callbacks, 0);
+    assert_eq!(root.own_events().panicked_callbacks, 0);
     let shown = group.events().to_string();
     assert!(shown.contains("panicked callbacks 6"), "{shown}");
 }

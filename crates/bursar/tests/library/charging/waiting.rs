@@ -119,7 +119,7 @@ fn waiting_in_vain_is_an_error() {
     let other = tenant.make("other");
     let mut tasks = [wait(&group, 7), wait(&group, 7), wait(&other, 3)];
     assert!(tasks.iter_mut().all(|task| task.poll().is_pending()));
-    group.engine().remove().unwrap();
+    group.remove().unwrap();
     assert_eq!(tasks.each_ref().map(Task::wakes), [1, 1, 0]);
     for task in &mut tasks[..2] {
         let polled = task.poll();

@@ -4,10 +4,10 @@ use crate::common::{BATCHED, ROWS, STATISTICS, Short, Task, memory, refused};
 use std::task::Poll;
 use std::time::Duration;
 
-use bursar::engine::{NowaitError, RemoveError};
+use bursar::engine::NowaitError;
 use bursar::{
     Charge, ChargeError, CreateError, FlushPolicy, Freshness, Gauge, Group, Limits, Memory,
-    MemoryError, MoveError, SplitError, Statistic,
+    MemoryError, MoveError, RemoveError, SplitError, Statistic,
 };
 
 #[test]
@@ -172,12 +172,12 @@ fn removal_folds_into_the_parent() {
         (tenant.clone(), RemoveError::HasChildren { children }),
         (memory.root(), RemoveError::Root),
     ] {
-        assert_eq!(group.engine().remove(), Err(error));
+        assert_eq!(group.remove(), Err(error));
     }
     let charge = query.try_charge(1000).unwrap();
     query.add(ROWS, 5);
-    query.engine().remove().unwrap();
-    query.engine().remove().unwrap();
+    query.remove().unwrap();
+    query.remove().unwrap();
     assert_eq!((tenant.used(), tenant.exact().own_usage()), (1000, 1000));
     // The name is free, the old group is readable, and its late updates count as the parent's own.
     let again = tenant.make("query");
@@ -185,7 +185,7 @@ fn removal_folds_into_the_parent() {
     again.add(ROWS, 10);
     let reading = tenant.exact();
     assert_eq!((reading.get(ROWS).value, reading.own(ROWS)), (16, 6));
-    assert!(query.rows() == 6 && query.engine().peak() >= 1000);
+    assert!(query.rows() == 6 && query.peak() >= 1000);
     let forced = query.charge(50);
     assert_eq!(tenant.used(), 1050);
     drop((query, forced));
@@ -263,7 +263,7 @@ fn nothing_can_be_charged() {
         assert!(root.find("group").is_none());
     }
     let group = child();
-    group.engine().remove().unwrap();
+    group.remove().unwrap();
     let removed = group.engine().try_charge_nowait(0).unwrap_err();
     assert_eq!(removed, NowaitError::Removed);
     let removed = group.try_charge(0).unwrap_err();
@@ -298,9 +298,9 @@ fn a_removed_parent_of_late_updates_does_not_claim_to_be_fresh() {
     let scan = query.make("scan");
     let held = scan.try_charge(1 << 20).unwrap();
     assert_eq!(query.used(), 1 << 20);
-    scan.engine().remove().unwrap();
+    scan.remove().unwrap();
     drop(held);
-    query.engine().remove().unwrap();
+    query.remove().unwrap();
     let reading = query.read(Freshness::Cached).unwrap();
     assert!(reading.usage().lo <= 0, "{:?}", reading.usage());
     assert_eq!(query.used(), 0);
@@ -386,7 +386,7 @@ fn a_name_is_free_while_a_removed_child_holds_a_charge() {
     // By way of the charge a handle comes back, and goes.
     let old = charge.group();
     assert_eq!(
-        (old.path(), old.engine().is_removed()),
+        (old.path(), old.is_removed()),
         ("/tenant/query/scan".to_owned(), true)
     );
     drop(old);

@@ -6,8 +6,8 @@ use std::task::Poll;
 
 use crate::common::world::Stop;
 use crate::common::{ROWS, Random, Short, Task, UNIT, crew, memory, seed, units};
-use bursar::engine::{NowaitError, RemoveError};
-use bursar::{ChargeError, CreateError, Emptied, Group, Limits, Memory};
+use bursar::engine::NowaitError;
+use bursar::{ChargeError, CreateError, Emptied, Group, Limits, Memory, RemoveError};
 
 fn emptied(group: &Group) -> Task<Emptied> {
     Task::new(group.emptied())
@@ -27,7 +27,7 @@ fn ends(mut task: Task<Emptied>) -> bool {
 }
 
 fn assert_closed(group: &Group) {
-    assert!(group.engine().is_removed(), "{group}");
+    assert!(group.is_removed(), "{group}");
     let refused = group.try_charge(1);
     assert!(matches!(refused, Err(ChargeError::Removed { .. })));
     assert_eq!(
@@ -65,7 +65,7 @@ fn a_whole_subtree_is_closed_in_one_call() {
     let again = root.make("tenant");
     tenant.close().unwrap();
     scan.close().unwrap();
-    assert!(!again.engine().is_removed());
+    assert!(!again.is_removed());
     // An infallible charge still succeeds.
     let late = scan.charge(UNIT);
     assert_eq!(scan.reserved(), units(2));
@@ -162,7 +162,7 @@ fn a_group_that_lives_is_not_at_its_end() {
     drop(group.try_charge(UNIT).unwrap());
     assert!(task.poll().is_pending());
     task.wakes();
-    group.engine().remove().unwrap();
+    group.remove().unwrap();
     assert!(task.wakes() > 0 && task.poll().is_ready());
     // Not the last handle: the future has one.
     let group = memory.make("group");
@@ -281,7 +281,7 @@ fn a_memory_may_own_its_ticker() {
     // The last handle's drop waits for the thread.
     let ticks = |memory: &Memory| memory.flush_counts().root;
     assert!(becomes(|| ticks(&clone) >= 3));
-    let after = group.engine().memory();
+    let after = group.memory();
     drop(clone);
     let stopped = ticks(&after);
     let other = quick().ticker(true).build().unwrap();

@@ -27,7 +27,7 @@ fn the_same_group_of_the_same_memory() {
         ("/tenant".into(), "/".into())
     );
     // Another of the same name, while a handle keeps the first.
-    tenant.engine().remove().unwrap();
+    tenant.remove().unwrap();
     let again = memory.make("tenant");
     assert_ne!(again, tenant);
     let all: BTreeSet<u64> = [&tenant, &again, &found].map(hash).into();
@@ -79,7 +79,7 @@ fn victims_that_may_be_ended() {
     let (big, small) = (child("big"), child("small"));
     let _held = (big.try_charge(2 * UNIT), small.try_charge(UNIT));
     let chosen = |may_end: &dyn Fn(&Group) -> bool| {
-        let victim = memory.root().engine().choose_victim_where(may_end).unwrap();
+        let victim = memory.root().choose_victim_where(may_end).unwrap();
         victim.map(|(group, _)| group)
     };
     assert_eq!(chosen(&|_| true), Some(big.clone()));
@@ -125,7 +125,7 @@ fn the_largest_of_many_in_one_walk() {
     };
     for count in [0, 1, 50, 7_000, usize::MAX] {
         let before = walks();
-        let chosen = tenants.engine().choose_victims(count).unwrap();
+        let chosen = tenants.choose_victims(count).unwrap();
         assert_eq!(walks() - before, 1, "{count}");
         let expected: Vec<_> = victims
             .iter()
@@ -138,7 +138,7 @@ fn the_largest_of_many_in_one_walk() {
             .collect();
         let chosen: Vec<_> = chosen.iter().map(|one| (&one.0, one.1)).collect();
         assert!(chosen == expected, "{count}");
-        let top = tenants.engine().top_leaves(count, By::Reserved);
+        let top = tenants.top_leaves(count, By::Reserved);
         let top: Vec<_> = top
             .iter()
             .map(|one| (one.reserved, one.path.clone()))
@@ -157,7 +157,7 @@ fn groups_that_cannot_be_ended_are_no_victims() {
     let _held = (rest.try_charge(9 * UNIT), tenant.try_charge(UNIT));
     let chosen = || memory.root().choose_victim().unwrap().unwrap().0;
     assert_eq!(chosen(), rest);
-    rest.engine().exclude_from_victims();
+    rest.exclude_from_victims();
     assert_eq!(chosen(), tenant);
     // Those below it can be.
     let cache = rest.make("cache");
@@ -166,7 +166,7 @@ fn groups_that_cannot_be_ended_are_no_victims() {
     // A later group in the same record is another group.
     for round in 0..3 {
         let gone = child("gone");
-        gone.engine().exclude_from_victims();
+        gone.exclude_from_victims();
         drop(gone);
         let later = child("later");
         let _held = later.try_charge((10 + round) * UNIT).unwrap();

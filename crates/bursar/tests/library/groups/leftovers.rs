@@ -74,7 +74,7 @@ fn leftovers_are_those_of_a_model() {
                 let (id, group) = living.swap_remove(random.below(living.len()));
                 match random.below(3) {
                     0 => group.close().unwrap(),
-                    1 => group.engine().remove().unwrap(),
+                    1 => group.remove().unwrap(),
                     _ => drop(group),
                 }
                 ended.push(id);
@@ -216,7 +216,7 @@ fn strict_memories_panic_at_each_end_with_bytes() {
     let ends: [fn(Group); 3] = [
         drop,
         |group| group.close().unwrap(),
-        |group| group.engine().remove().unwrap(),
+        |group| group.remove().unwrap(),
     ];
     for end in ends {
         let ending = group("g");

@@ -95,7 +95,7 @@ impl Model {
         let has_children = nodes.any(|other| other.parent == Some(group));
         if !self.is_removed(group) {
             let is_leaf = self.tree.children(group).is_empty();
-            let removed = self.handles[&group].engine().remove();
+            let removed = self.handles[&group].remove();
             assert_eq!(removed.is_ok(), is_leaf);
             if !is_leaf {
                 return;
@@ -124,7 +124,7 @@ impl Model {
         }
         self.tree.remove(group);
         for (&at, handle) in &self.handles {
-            assert_eq!(handle.engine().is_removed(), self.is_removed(at), "{at}");
+            assert_eq!(handle.is_removed(), self.is_removed(at), "{at}");
         }
         let is_empty = handle.reserved() == 0;
         let is_held = |held: &Held| !held.is_orphan && self.tree.way(held.group).contains(&group);

@@ -39,7 +39,7 @@ fn messages_escape_names_and_fields_do_not() {
     let path = format!("/{EVIL}");
     assert_eq!(exists, CreateError::Exists { path });
 
-    evil.engine().remove().unwrap();
+    evil.remove().unwrap();
     assert_shown(&evil.child("child", Limits::none()).unwrap_err());
     assert_shown(&evil.try_charge(1).unwrap_err());
     let mut other = root.try_charge(1).unwrap();

@@ -29,7 +29,7 @@ fn memory(options: PageOptions) -> Memory {
 fn free_pages(memory: &Memory) -> u64 {
     let too_much = || {
         let root = memory.root();
-        root.engine().alloc_many(Order::MAX, 1 << 20, Zeroed::No)
+        root.alloc_many(Order::MAX, 1 << 20, Zeroed::No)
     };
     assert!(matches!(too_much(), Err(AllocPagesError::Exhausted { .. })));
     let _ = too_much();
@@ -85,7 +85,7 @@ fn another_group_never_sees_them() {
 #[test]
 fn a_group_that_wants_it_leaves_nothing_behind() {
     let group = memory(options(16 << 20)).make("secret");
-    group.engine().set_zero_on_free(Zeroed::Yes);
+    group.set_zero_on_free(Zeroed::Yes);
     let mut page = group.alloc_pages(ZERO, Zeroed::Yes).unwrap();
     page.bytes_mut().fill(0xaa);
     let pfn = page.pfn();
@@ -102,13 +102,13 @@ fn a_group_that_wants_it_leaves_nothing_behind() {
 fn a_limit_refuses_and_nothing_is_lost() {
     let memory = memory(options(64 << 20));
     let group = memory.make_max("small", 1 << 20);
-    let pages = group.engine().alloc_many(ZERO, 256, Zeroed::No).unwrap();
+    let pages = group.alloc_many(ZERO, 256, Zeroed::No).unwrap();
     let error = group.alloc_pages(ZERO, Zeroed::No).unwrap_err();
     let AllocPagesError::Refused(ChargeError::LimitReached(reached)) = &error else {
         panic!("{error}");
     };
     assert_eq!(reached.limited, "/small");
-    assert!(group.engine().alloc_many(ZERO, 300, Zeroed::No).is_err());
+    assert!(group.alloc_many(ZERO, 300, Zeroed::No).is_err());
     drop(pages);
     assert_eq!(group.used(), 0);
     assert_eq!(free_pages(&memory), (64 << 20) / 4096);
@@ -117,7 +117,7 @@ fn a_limit_refuses_and_nothing_is_lost() {
 #[test]
 fn many_pages_are_counted_in_advance() {
     let group = memory(options(16 << 20)).make("a");
-    let many = |order, count| group.engine().alloc_many(order, count, Zeroed::No);
+    let many = |order, count| group.alloc_many(order, count, Zeroed::No);
     let error = many(Order::MAX, usize::MAX).unwrap_err();
     assert!(matches!(error, AllocPagesError::TooMany { .. }), "{error}");
     assert!(many(ZERO, 0).unwrap().is_empty());
@@ -136,7 +136,7 @@ fn what_nobody_uses_goes_back_to_the_system() {
         ..options(256 << 20)
     });
     let group = memory.make("a");
-    let mut pages = group.engine().alloc_many(ZERO, 20_000, Zeroed::No).unwrap();
+    let mut pages = group.alloc_many(ZERO, 20_000, Zeroed::No).unwrap();
     pages.iter_mut().for_each(|page| page.copy_from(&[1; 4096]));
     let before = resident().unwrap().anonymous_bytes;
     Page::free_many(pages);
@@ -195,10 +195,7 @@ fn reports_add_up() {
         "nothing is reserved before it is wanted"
     );
     let group = memory.make("a");
-    let held = group
-        .engine()
-        .alloc_many(Order::new(1), 100, Zeroed::No)
-        .unwrap();
+    let held = group.alloc_many(Order::new(1), 100, Zeroed::No).unwrap();
     drop(group.alloc_pages(Order::MAX, Zeroed::No).unwrap());
     let info = memory.zone_info().unwrap();
     let zone = &info.zones[0];
@@ -223,7 +220,7 @@ fn a_refused_allocation_of_many_keeps_no_group() {
     let memory = memory(options(4 << 20));
     let group = memory.make("x");
     let all = memory.alloc_pages(Order::MAX, Zeroed::No).unwrap();
-    assert!(group.engine().alloc_many(ZERO, 1, Zeroed::No).is_err());
+    assert!(group.alloc_many(ZERO, 1, Zeroed::No).is_err());
     drop((group, all));
     drop(memory.make("x"));
 }
@@ -232,7 +229,7 @@ fn a_refused_allocation_of_many_keeps_no_group() {
 fn what_was_taken_from_whoever_panics_is_freed() {
     let memory = memory(options(16 << 20));
     let group = memory.make("a");
-    let pages = group.engine().alloc_many(ZERO, 1_000, Zeroed::No).unwrap();
+    let pages = group.alloc_many(ZERO, 1_000, Zeroed::No).unwrap();
     let mut left = 900;
     let freed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         Page::free_many(pages.into_iter().inspect(|_| {

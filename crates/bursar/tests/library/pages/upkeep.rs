@@ -25,7 +25,7 @@ fn options() -> Options {
 /// Leaves pages on lists, some of them on this CPU's.
 fn use_pages(memory: &Memory) {
     let group = memory.make("a");
-    let pages = group.engine().alloc_many(Order::ZERO, 2_000, Zeroed::No);
+    let pages = group.alloc_many(Order::ZERO, 2_000, Zeroed::No);
     let mut pages = pages.expect("there are pages");
     pages.iter_mut().for_each(|page| page.copy_from(&[1; 4096]));
     Page::free_many(pages);

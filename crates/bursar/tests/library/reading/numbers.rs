@@ -50,8 +50,8 @@ fn what_may_not_wait_oversteps_and_the_next_that_may_refuses() {
         }
     });
     let over = groups[0].engine().charge_nowait(9 << 20);
-    assert!(tenant.engine().is_over_max());
-    assert_eq!(tenant.engine().own_events().overshot, 1);
+    assert!(tenant.is_over_max());
+    assert_eq!(tenant.own_events().overshot, 1);
     // Looks for stock, and takes it all back: from now on not a byte passes.
     assert!(groups[1].try_charge(1 << 20).is_err());
     for group in &groups {
@@ -79,7 +79,7 @@ fn ticks_take_back_what_a_full_group_or_an_overshoot_left() {
         assert_eq!(tenant.reserved(), stock, "there is room enough");
         // Just what there is room for beside the stock, or more.
         let full = group.engine().charge_nowait((8 << 20) - stock + overshot);
-        assert_eq!(tenant.engine().own_events().overshot, overshot);
+        assert_eq!(tenant.own_events().overshot, overshot);
         memory.tick();
         memory.tick();
         assert_eq!(tenant.reserved(), full.bytes(), "stock is left");
@@ -190,8 +190,8 @@ fn accounts_charge_their_group() {
 fn a_group_knows_its_memory() {
     let memory = Memory::host().unwrap();
     let group = memory.make("group");
-    assert!(group.engine().memory().root() == memory.root());
-    assert!(group.engine().memory().root() != Memory::host().unwrap().root());
+    assert!(group.memory().root() == memory.root());
+    assert!(group.memory().root() != Memory::host().unwrap().root());
 }
 
 #[test]

@@ -22,7 +22,7 @@ fn a_memory_fits_a_line_of_a_log() {
     assert_eq!(format!("{memory:?}"), shown(3, "48.0 MiB"));
     assert!(format!("{memory:?}").len() < 120);
     // Removed, and there until its bytes are returned.
-    query.engine().remove().unwrap();
+    query.remove().unwrap();
     assert_eq!(format!("{memory:?}"), shown(2, "48.0 MiB"));
     drop((charge, query));
     memory.tick();

@@ -72,10 +72,10 @@ fn groups_come_depth_first_with_all_their_numbers() {
         assert_eq!(group.reading, handle.exact());
         assert_eq!(
             (group.reserved, group.peak),
-            (handle.reserved(), handle.engine().peak())
+            (handle.reserved(), handle.peak())
         );
         assert_eq!(group.events, handle.events());
-        assert_eq!(group.own_events, handle.engine().own_events());
+        assert_eq!(group.own_events, handle.own_events());
         assert_eq!(group.pressure, handle.pressure());
     }
     assert_eq!(snapshot.get("/b").unwrap().own_events.refused, 1);
@@ -91,7 +91,7 @@ fn groups_come_depth_first_with_all_their_numbers() {
     let part = a.snapshot(Freshness::Exact).unwrap();
     assert_eq!(paths(&part), ["/a", "/a/scan"]);
     assert_eq!(part.groups()[1].depth, 1);
-    scan.engine().remove().unwrap();
+    scan.remove().unwrap();
     let part = a.snapshot(Freshness::Exact).unwrap();
     assert_eq!(paths(&part), ["/a"]);
     assert_eq!(part.groups()[0].reading.own_usage(), 3 << 20);
@@ -166,9 +166,7 @@ fn a_group_may_have_many_children() {
         child.add(ROWS, 1);
     }
     let (removed, kept) = children.split_at(100);
-    removed
-        .iter()
-        .for_each(|child| child.engine().remove().unwrap());
+    removed.iter().for_each(|child| child.remove().unwrap());
     let snapshot = group.snapshot(Freshness::Exact).unwrap();
     check_sums(&snapshot);
     let names = snapshot.iter().skip(1).map(GroupSnapshot::name);
@@ -260,7 +258,7 @@ fn children_and_own_part_add_up_while_everything_runs() {
                         }
                         1 if !queries.is_empty() => {
                             let query = queries.swap_remove(random.below(queries.len()));
-                            query.engine().remove().unwrap();
+                            query.remove().unwrap();
                             query.add(ROWS, 1);
                         }
                         2 => held.truncate(random.below(8)),
