@@ -152,7 +152,7 @@ fn returned<M: Watched>(machine: &M, seed: u64, mut random: Random) {
     }
     run(machine, seed, || (), tasks);
     for group in groups {
-        for freshness in [Freshness::Cached, Freshness::Within(100)] {
+        for freshness in [Freshness::Cached, Freshness::UsageWithin(100)] {
             let usage = group.read(freshness).expect("readers may flush").usage();
             assert!(
                 usage.lo <= 0 && 0 <= usage.hi,
@@ -233,7 +233,10 @@ fn everything<M: Watched>(machine: &M, seed: u64) {
             let group = [root, leaf][random.below(2) as usize];
             let freshness = match random.below(3) {
                 0 => Freshness::Exact,
-                1 => Freshness::Within(random.below(20)),
+                1 => match random.below(20) {
+                    error if error % 2 == 0 => Freshness::UsageWithin(error),
+                    error => Freshness::CounterWithin(BYTES, error),
+                },
                 _ => Freshness::Cached,
             };
             rows.begin();

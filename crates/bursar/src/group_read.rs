@@ -70,7 +70,7 @@ impl<M: Machine> Group<M> {
 
     /// Reads the group and everything below it at once: usage, statistics, limits, events, pressure.
     ///
-    /// The freshness is that of every group. One flush of the subtree provides it; [`Freshness::Within`] may need a second one,
+    /// The freshness is that of every group. One flush of the subtree provides it; a bound on an error may need a second one,
     /// and [`Freshness::Cached`] needs none. [`Snapshot`] says what adds up.
     ///
     /// The walk costs a short lock for each group, and the snapshot about a kilobyte. No read waits for it, and the removal of a

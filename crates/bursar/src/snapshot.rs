@@ -181,19 +181,16 @@ pub(crate) fn snapshot<M: Machine>(
         // Flushes if need be.
         _ => group.read(freshness)?,
     };
-    if let Freshness::Within(error) = freshness {
-        let snapshot = walk(group, false);
-        let tree = &group.core().tree();
-        let is_within = |group: &GroupSnapshot| tree::is_within(tree, &group.reading, error);
-        if snapshot.iter().all(is_within) {
-            return Ok(snapshot);
-        }
-        group.flush()?;
+    if freshness == Freshness::Exact {
+        return Ok(walk(group, true));
     }
-    Ok(walk(
-        group,
-        !matches!(freshness, Freshness::Cached | Freshness::AtMost(_)),
-    ))
+    let snapshot = walk(group, false);
+    let is_within = |group: &GroupSnapshot| group.reading.is_within(freshness);
+    if snapshot.iter().all(is_within) {
+        return Ok(snapshot);
+    }
+    group.flush()?;
+    Ok(walk(group, true))
 }
 
 fn walk<M: Machine>(group: &Group<M>, is_exact: bool) -> Snapshot {

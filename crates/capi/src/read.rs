@@ -41,7 +41,7 @@ fn freshness(kind: u32, bound: u64) -> Result<Freshness, Failure> {
     Ok(match kind {
         0 => Freshness::Cached,
         1 => Freshness::AtMost(Duration::from_nanos(bound)),
-        2 => Freshness::Within(bound),
+        2 => Freshness::UsageWithin(bound),
         3 => Freshness::Exact,
         _ => return Err(Failure::Argument("freshness is none of the header's")),
     })

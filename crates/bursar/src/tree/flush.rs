@@ -38,9 +38,9 @@ pub(crate) fn read<M: Machine>(
             Some(cached())
         }
         Freshness::AtMost(_) => exact(tree, index, Keep::Folded),
-        Freshness::Within(error) => {
+        Freshness::UsageWithin(_) | Freshness::CounterWithin(..) | Freshness::GaugeWithin(..) => {
             let reading = cached();
-            match is_within(tree, &reading, error) {
+            match reading.is_within(freshness) {
                 true => Some(reading),
                 false => exact(tree, index, Keep::Folded),
             }
@@ -248,13 +248,6 @@ pub(super) fn reading<M: Machine>(tree: &Tree<M>, age_ns: u64, folded: Folded) -
             .filter_map(share)
             .collect(),
     }
-}
-
-/// Whether the range of the usage and of each batched statistic is within `error` on either side.
-pub(crate) fn is_within<M: Machine>(tree: &Tree<M>, reading: &Reading, error: u64) -> bool {
-    let columns = tree.layout.columns[1..].iter().zip(&reading.values[1..]);
-    let mut batched = columns.filter(|(column, _)| column.batch > 0);
-    reading.usage().error() <= error && batched.all(|(_, value)| value.error() <= error)
 }
 
 fn read_eager<M: Machine>(tree: &Tree<M>, index: u32, values: &mut [Value], own: &mut [i64]) {

@@ -46,7 +46,7 @@ mod snapshot;
 mod turns;
 mod walk;
 
-pub(crate) use flush::{age_ns, cached, exact, flush, flush_counts, is_within, read};
+pub(crate) use flush::{age_ns, cached, exact, flush, flush_counts, read};
 pub use groups::FlushPolicy;
 pub(crate) use groups::{LEVELS, ROOT, Tree};
 pub(crate) use marks::MarkSet;

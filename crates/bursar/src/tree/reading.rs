@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::{Handle, Statistic, sealed};
+use super::{Counter, Gauge, Handle, Statistic, sealed};
 
 /// Freshness that a read asks for.
 ///
@@ -19,10 +19,14 @@ pub enum Freshness {
     Cached,
     /// Numbers that miss no update older than this. Right after the start they may be 0 with a wide range.
     AtMost(Duration),
-    /// Usage and batched statistics (see [`Statistic::batch`]) that are off by at most this on either side, in their
-    /// own units. Other statistics are as in [`Freshness::Cached`]. Flushes only if pending updates could exceed the
-    /// bound.
-    Within(u64),
+    /// Usage that is off by at most this number of bytes on either side. Statistics are as in [`Freshness::Cached`]. Flushes only
+    /// if pending charges and returns could exceed the bound.
+    UsageWithin(u64),
+    /// A counter that is off by at most so many of its own units on either side. All else is as in [`Freshness::Cached`].
+    /// Flushes if pending updates could exceed the bound, and so at each read if the counter has no [`Statistic::batch`].
+    CounterWithin(Counter, u64),
+    /// The same for a gauge.
+    GaugeWithin(Gauge, u64),
     /// Numbers that miss no update that returned before the read began. Other readers need not see them: a later
     /// [`Freshness::Cached`] may be older. [`crate::Group::flush`] brings the numbers up to date for all.
     Exact,
@@ -127,6 +131,19 @@ impl Reading {
         Self {
             over_returned,
             ..self
+        }
+    }
+
+    /// Whether the number that `freshness` bounds is within its bound. `true` if it bounds none.
+    ///
+    /// # Panics
+    /// As [`Reading::get`].
+    pub(crate) fn is_within(&self, freshness: Freshness) -> bool {
+        match freshness {
+            Freshness::UsageWithin(bytes) => self.usage().error() <= bytes,
+            Freshness::CounterWithin(counter, error) => self.get(counter).error() <= error,
+            Freshness::GaugeWithin(gauge, error) => self.get(gauge).error() <= error,
+            Freshness::Cached | Freshness::AtMost(_) | Freshness::Exact => true,
         }
     }
 

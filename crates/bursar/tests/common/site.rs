@@ -179,7 +179,7 @@ impl Site {
         let error = random.below(1 << 20) as u64;
         let freshness = match random.below(3) {
             0 => Freshness::Exact,
-            1 => Freshness::Within(error),
+            1 => Freshness::UsageWithin(error),
             _ => Freshness::Cached,
         };
         let (rows_done, _) = self.rows.added();
@@ -196,7 +196,7 @@ impl Site {
         assert!(rows <= rows_begun, "{seen}: invented rows");
         let error = match freshness {
             Freshness::Exact => 0,
-            Freshness::Within(_) => error as i64,
+            Freshness::UsageWithin(_) => error as i64,
             _ => return,
         };
         let value = usage.value;

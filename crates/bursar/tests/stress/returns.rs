@@ -283,7 +283,11 @@ fn tasks_that_return_at_once() {
                         0 => cached.error(),
                         _ => random.below(1 << 20) as u64,
                     };
-                    let value = group.read(Freshness::Within(error)).unwrap().usage().value;
+                    let value = group
+                        .read(Freshness::UsageWithin(error))
+                        .unwrap()
+                        .usage()
+                        .value;
                     if value.unsigned_abs() > error {
                         excluded += 1;
                         faults.insert(0, format!("{group:?}: within {error} of 0 is {value}"));

@@ -23,10 +23,14 @@ fn cached_numbers_are_old_and_say_so() {
     assert!(batched.value == 0 && batched.lo <= 0 && batched.hi >= 30);
     assert_eq!(cached.get(ROWS).error(), u64::MAX, "not batched: no bound");
     assert!(cached.usage().lo <= 1000 && cached.usage().hi >= 1000);
-    let error = batched.error().max(cached.usage().error());
-    for (error, value) in [(error, 0), (10, 30)] {
-        let within = read(Freshness::Within(error)).get(BATCHED);
-        assert_eq!(within.value, value, "within {error}");
+    let (usage, batched) = (cached.usage().error(), batched.error());
+    for (freshness, value) in [
+        (Freshness::UsageWithin(usage), 0),
+        (Freshness::GaugeWithin(BATCHED, batched), 0),
+        (Freshness::GaugeWithin(BATCHED, 10), 30),
+    ] {
+        let within = read(freshness).get(BATCHED);
+        assert_eq!(within.value, value, "{freshness:?}");
     }
     let hour = Duration::from_secs(3600);
     assert_eq!(read(Freshness::AtMost(hour)).get(ROWS).value, 1);
@@ -34,6 +38,10 @@ fn cached_numbers_are_old_and_say_so() {
     assert_eq!(read(Freshness::AtMost(hour)).get(ROWS).value, 1);
     let now = read(Freshness::AtMost(Duration::ZERO));
     assert!(now.get(ROWS).value == 2 && now.age() < hour);
+    query.add(ROWS, 1);
+    // Not batched, so no other bound is known.
+    let within = read(Freshness::CounterWithin(ROWS, 1 << 40));
+    assert_eq!(within.get(ROWS).value, 3);
 }
 
 #[test]
@@ -286,7 +294,7 @@ fn a_cached_read_after_an_exact_one_does_not_claim_to_be_exact() {
     assert_eq!(cached.get(ROWS).error(), u64::MAX);
     assert!(cached.get(BATCHED).hi >= 1001);
     assert!(cached.usage().hi >= 1 << 30);
-    let within = leaf.read(Freshness::Within(0)).unwrap();
+    let within = leaf.read(Freshness::UsageWithin(0)).unwrap();
     assert_eq!(within.get(BATCHED).value, 1001);
     assert_eq!(within.usage().value, 1 << 30);
     drop(held);

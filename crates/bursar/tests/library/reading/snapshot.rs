@@ -120,10 +120,10 @@ fn freshness_is_that_of_every_group() {
         assert!(usage.value == 0 && usage.hi >= 5 << 20, "{usage:?}");
     }
     // What a batch holds back is known, but not the usage.
-    let within = memory.snapshot(Freshness::Within(1 << 30)).unwrap();
+    let within = memory.snapshot(Freshness::UsageWithin(1 << 30)).unwrap();
     assert!(usage(&within).hi >= 5 << 20);
     assert_eq!(flushes(), 0);
-    let within = memory.snapshot(Freshness::Within(1 << 10)).unwrap();
+    let within = memory.snapshot(Freshness::UsageWithin(1 << 10)).unwrap();
     assert_eq!((usage(&within).value, flushes()), (5 << 20, 1));
     let new = memory.snapshot(Freshness::AtMost(Duration::ZERO)).unwrap();
     assert_eq!((usage(&new).error(), flushes()), (0, 2));
@@ -137,13 +137,13 @@ fn freshness_is_that_of_every_group() {
     assert_eq!(
         memory
             .root()
-            .read(Freshness::Within(1 << 10))
+            .read(Freshness::UsageWithin(1 << 10))
             .unwrap()
             .usage()
             .error(),
         0
     );
-    let within = memory.snapshot(Freshness::Within(1 << 10)).unwrap();
+    let within = memory.snapshot(Freshness::UsageWithin(1 << 10)).unwrap();
     assert_eq!((usage(&within).value, flushes()), (0, 4));
     charge.move_to(&group).unwrap();
     memory.exact();
@@ -281,7 +281,7 @@ fn children_and_own_part_add_up_while_everything_runs() {
         for round in 0..READINGS {
             let freshness = match round % 4 {
                 0 => Freshness::Cached,
-                1 => Freshness::Within(1 << 20),
+                1 => Freshness::UsageWithin(1 << 20),
                 _ => Freshness::Exact,
             };
             let snapshot = memory.snapshot(freshness).unwrap();
