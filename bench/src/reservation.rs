@@ -167,7 +167,7 @@ fn query_of(memory: &Memory) -> (PoolBuilder, FairShare) {
     let limits = Limits::max(FAR_AWAY as u64);
     let tenant = memory.root().child("tenant", limits).expect("a new group");
     let query = tenant.child("query", limits).expect("a new group");
-    (GroupPool::builder(query), FairShare::of(&tenant))
+    (GroupPool::builder(query), FairShare::new(&tenant))
 }
 
 /// The floor.

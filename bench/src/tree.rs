@@ -5,7 +5,7 @@ use bursar::{Counter, Group, Limits, Memory, Statistic};
 /// The statistics of the benchmarks' memories.
 pub const STATISTICS: &[Statistic] = &[Statistic::counter("rows")];
 /// The one that is counted.
-pub const ROWS: Counter = Counter::of(STATISTICS, "rows");
+pub const ROWS: Counter = Counter::from_name(STATISTICS, "rows");
 
 /// A limit that no benchmark comes near, bytes.
 const FAR_AWAY: u64 = 1 << 50;

@@ -10,10 +10,10 @@ pub const STATISTICS: &[Statistic] = &[
     Statistic::gauge("batched").batch(64),
 ];
 /// A counter.
-pub const ROWS: Counter = Counter::of(STATISTICS, "rows");
+pub const ROWS: Counter = Counter::from_name(STATISTICS, "rows");
 /// A gauge.
-pub const BALANCE: Gauge = Gauge::of(STATISTICS, "balance");
+pub const BALANCE: Gauge = Gauge::from_name(STATISTICS, "balance");
 /// A gauge whose changes reach the ancestors at once.
-pub const EAGER: Gauge = Gauge::of(STATISTICS, "eager");
+pub const EAGER: Gauge = Gauge::from_name(STATISTICS, "eager");
 /// A gauge whose CPUs report to the ancestors from 64 on.
-pub const BATCHED: Gauge = Gauge::of(STATISTICS, "batched");
+pub const BATCHED: Gauge = Gauge::from_name(STATISTICS, "batched");

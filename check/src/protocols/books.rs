@@ -13,7 +13,7 @@ use crate::model::{Flow, GroupIndex, Shape};
 use crate::random::Random;
 
 const STATISTICS: &[Statistic] = &[Statistic::counter("rows")];
-const ROWS: Counter = Counter::of(STATISTICS, "rows");
+const ROWS: Counter = Counter::from_name(STATISTICS, "rows");
 
 /// Work of a task.
 pub(super) type Task<'a> = Box<dyn FnOnce() + Send + 'a>;

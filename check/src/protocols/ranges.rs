@@ -11,7 +11,7 @@ use super::books::run;
 use crate::random::Random;
 
 const STATISTICS: &[Statistic] = &[Statistic::counter("bytes").batch(3)];
-const BYTES: Counter = Counter::of(STATISTICS, "bytes");
+const BYTES: Counter = Counter::from_name(STATISTICS, "bytes");
 
 /// Sums that must be there and that may be, now and since a read began. Not the machine's words: recording costs no
 /// step.

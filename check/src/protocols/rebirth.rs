@@ -12,7 +12,7 @@ use super::locked::locked;
 use crate::random::Random;
 
 const STATISTICS: &[Statistic] = &[Statistic::counter("rows")];
-const ROWS: Counter = Counter::of(STATISTICS, "rows");
+const ROWS: Counter = Counter::from_name(STATISTICS, "rows");
 const MAX: u64 = 1000;
 const SMALL: u64 = 50;
 

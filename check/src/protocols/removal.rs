@@ -18,8 +18,8 @@ const STATISTICS: &[Statistic] = &[
     Statistic::counter("rows").batch(2),
     Statistic::counter("files").eager(),
 ];
-const ROWS: Counter = Counter::of(STATISTICS, "rows");
-const FILES: Counter = Counter::of(STATISTICS, "files");
+const ROWS: Counter = Counter::from_name(STATISTICS, "rows");
+const FILES: Counter = Counter::from_name(STATISTICS, "files");
 const MAX: u64 = 1000;
 
 /// Rows of all groups, living or removed, of which each is a file too, and bytes. Not the machine's words: recording costs no step.

@@ -24,9 +24,9 @@ const STATISTICS: &[Statistic] = &[
     Statistic::gauge("open_files"),
     Statistic::counter("spills"),
 ];
-const ROWS: Counter = Counter::of(STATISTICS, "rows");
-const OPEN_FILES: Gauge = Gauge::of(STATISTICS, "open_files");
-const SPILLS: Counter = Counter::of(STATISTICS, "spills");
+const ROWS: Counter = Counter::from_name(STATISTICS, "rows");
+const OPEN_FILES: Gauge = Gauge::from_name(STATISTICS, "open_files");
+const SPILLS: Counter = Counter::from_name(STATISTICS, "spills");
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let serves = match std::env::args().nth(1).as_deref() {

@@ -6,7 +6,7 @@ use crate::tree::Value;
 
 /// A number of bytes with a binary unit and at least three digits: `Bytes(48 << 20)` prints `48.0 MiB`.
 ///
-/// [`Bytes::of_limit`] prints limits, and [`Bytes::of_value`] prints values of a reading. All of them pad to the width in a format
+/// [`Bytes::display_limit`] prints limits, and [`Bytes::display_value`] prints values of a reading. All of them pad to the width in a format
 /// string, so they fit into tables.
 ///
 /// ```
@@ -68,12 +68,12 @@ impl Bytes {
     /// let memory = Memory::host()?;
     /// let tenant = memory.root().child("tenant", Limits::max(256 << 20))?;
     /// for group in [tenant, memory.root()] {
-    ///     println!("{group} uses {} of {}", Bytes(group.reserved()), Bytes::of_limit(group.limits().max));
+    ///     println!("{group} uses {} of {}", Bytes(group.reserved()), Bytes::display_limit(group.limits().max));
     /// }
-    /// assert_eq!(Bytes::of_limit(memory.root().limits().max).to_string(), "no limit");
+    /// assert_eq!(Bytes::display_limit(memory.root().limits().max).to_string(), "no limit");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn of_limit(limit: u64) -> impl fmt::Display + fmt::Debug + Copy {
+    pub fn display_limit(limit: u64) -> impl fmt::Display + fmt::Debug + Copy {
         LimitShown(limit)
     }
 
@@ -87,10 +87,10 @@ impl Bytes {
     /// let tenant = memory.root().child("tenant", Limits::none())?;
     /// let charge = tenant.try_charge(48 << 20)?;
     /// let usage = tenant.read(Freshness::Exact)?.usage();
-    /// assert_eq!(Bytes::of_value(usage).to_string(), "48.0 MiB");
+    /// assert_eq!(Bytes::display_value(usage).to_string(), "48.0 MiB");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn of_value(value: Value) -> impl fmt::Display + fmt::Debug + Copy {
+    pub fn display_value(value: Value) -> impl fmt::Display + fmt::Debug + Copy {
         ValueShown(value)
     }
 }
@@ -156,7 +156,7 @@ mod tests {
 
     #[test]
     fn limits_read_well() {
-        let shown = |limit| format!("{:>9}", Bytes::of_limit(limit));
+        let shown = |limit| format!("{:>9}", Bytes::display_limit(limit));
         assert_eq!(shown(u64::MAX), " no limit");
         assert_eq!(shown(u64::MAX - 1), " 16.0 EiB");
         assert_eq!(shown(0), "      0 B");
@@ -165,7 +165,7 @@ mod tests {
     #[test]
     fn values_read_well() {
         const MIB: i64 = 1 << 20;
-        let shown = |value, lo, hi| Bytes::of_value(Value { value, lo, hi }).to_string();
+        let shown = |value, lo, hi| Bytes::display_value(Value { value, lo, hi }).to_string();
         assert_eq!(shown(48 * MIB, 48 * MIB, 48 * MIB), "48.0 MiB");
         let (lo, hi) = (48 * MIB - 256 * 1024, 48 * MIB + 256 * 1024);
         assert_eq!(shown(48 * MIB, lo, hi), "48.0 MiB +- 256 KiB");

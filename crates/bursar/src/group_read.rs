@@ -29,8 +29,8 @@ impl<M: Machine> Group<M> {
     /// use bursar::{Counter, Freshness, Gauge, Limits, Memory, Statistic};
     ///
     /// const STATISTICS: &[Statistic] = &[Statistic::counter("rows"), Statistic::gauge("open files")];
-    /// const ROWS: Counter = Counter::of(STATISTICS, "rows");
-    /// const OPEN_FILES: Gauge = Gauge::of(STATISTICS, "open files");
+    /// const ROWS: Counter = Counter::from_name(STATISTICS, "rows");
+    /// const OPEN_FILES: Gauge = Gauge::from_name(STATISTICS, "open files");
     ///
     /// let memory = Memory::builder().statistics(STATISTICS).build()?;
     /// let query = memory.root().child("query", Limits::none())?;
@@ -307,7 +307,7 @@ impl<M: Machine> Group<M> {
     /// let tenant = memory.root().child("tenant", Limits::max(256 << 20))?;
     /// let charge = tenant.try_charge(48 << 20)?;
     /// for one in memory.root().top(5, By::Reserved) {
-    ///     let shown = format!("{} uses {} of {}", one.path, Bytes(one.reserved), Bytes::of_limit(one.limits.max));
+    ///     let shown = format!("{} uses {} of {}", one.path, Bytes(one.reserved), Bytes::display_limit(one.limits.max));
     ///     assert_eq!(shown, "/tenant uses 48.0 MiB of 256 MiB");
     /// }
     /// # Ok::<(), Box<dyn std::error::Error>>(())

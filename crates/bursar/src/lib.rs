@@ -64,7 +64,7 @@
 //! | see or export a whole subtree | [`Memory::snapshot`], [`Group::snapshot`]; `println!("{memory}")` prints the tree |
 //! | find bytes of groups that have ended | [`Memory::leftovers`], [`Builder::sample_call_sites`], [`Builder::panic_on_leftovers`] |
 //! | have refusals and reclaim in the log | the feature `tracing`: events with the target `bursar`, at most ten a second of a kind |
-//! | print bytes | [`Bytes`], [`Bytes::of_limit`], [`Bytes::of_value`] |
+//! | print bytes | [`Bytes`], [`Bytes::display_limit`], [`Bytes::display_value`] |
 //! | find the biggest users | [`Group::top`], [`Group::top_leaves`], [`Group::choose_victim`], [`Group::choose_victims`] |
 //! | count what happened at limits | [`Group::events`] |
 //! | run the periodic upkeep | [`Builder::ticker`], [`Memory::tick`] |

@@ -53,8 +53,8 @@ impl Schema {
     pub(crate) fn of(declared: &'static [Statistic]) -> &'static Self {
         let columns = || {
             let column = |statistic: &Statistic| match statistic.is_counter() {
-                true => Column::Counter(Counter::of(declared, statistic.name())),
-                false => Column::Gauge(Gauge::of(declared, statistic.name())),
+                true => Column::Counter(Counter::from_name(declared, statistic.name())),
+                false => Column::Gauge(Gauge::from_name(declared, statistic.name())),
             };
             declared.iter().map(column).collect()
         };

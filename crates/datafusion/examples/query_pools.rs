@@ -36,7 +36,7 @@ impl Tenant {
     fn new(memory: &Memory, name: &str, limit: u64) -> Result<Self, Box<dyn Error>> {
         let group = memory.root().child(name, Limits::max(limit))?;
         Ok(Self {
-            share: FairShare::of(&group),
+            share: FairShare::new(&group),
             history: History::new(10),
             group,
         })

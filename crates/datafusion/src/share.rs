@@ -158,7 +158,7 @@ impl Standing {
 
 impl FairShare {
     /// Shares the limit of `group` and its ancestors.
-    pub fn of(group: &Group) -> Self {
+    pub fn new(group: &Group) -> Self {
         Self {
             shared: Arc::new(Shared {
                 chain: Chain::of(group),

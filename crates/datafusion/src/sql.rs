@@ -33,7 +33,7 @@ use crate::report::QueryReport;
 /// let acme = memory.root().child("acme", Limits::max(64 << 20))?;
 /// let history = History::new(100);
 /// let context = SessionContext::new();
-/// View::of(&memory).history(&history).below("/acme").register(&context);
+/// View::new(&memory).history(&history).below("/acme").register(&context);
 ///
 /// let charge = acme.try_charge(48 << 20)?;
 /// let rows = context.sql("SELECT path, usage, max FROM bursar_memory()").await?.to_string().await?;
@@ -59,7 +59,7 @@ impl fmt::Debug for View {
 
 impl View {
     /// Makes a view of all groups.
-    pub fn of(memory: &Memory) -> Self {
+    pub fn new(memory: &Memory) -> Self {
         Self {
             memory: memory.clone(),
             history: None,

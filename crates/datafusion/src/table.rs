@@ -285,7 +285,7 @@ mod tests {
     fn a_place_knows_nothing_of_who_had_it() {
         let [one, _] = operators();
         let table = Table::new();
-        let share = FairShare::of(one.group());
+        let share = FairShare::new(one.group());
         for (round, is_never_refused) in [false, true, false].into_iter().enumerate() {
             let id = 5 + round * FIRST;
             let entry = table.insert(id, &one, is_never_refused).unwrap();

@@ -176,7 +176,7 @@ async fn sorts_outlive(max: u64, step: u64, moments: u64) {
         let kind = kinds[moment as usize % 3];
         let (lower, at) = ([6, 4, 3, 5][moment as usize % 4], moment * step);
         let tenant = tenant(max * MIB);
-        let share = FairShare::of(&tenant);
+        let share = FairShare::new(&tenant);
         let lowering = Arc::new(Lowering {
             pool: kind(query(&tenant), &share).build(),
             tenant: tenant.clone(),
@@ -226,7 +226,7 @@ async fn two_sorts_share_any_limit() {
     for limit in (10..=22).map(|half| half * MIB / 2) {
         for _ in 0..3 {
             let tenant = tenant(limit);
-            let share = FairShare::of(&tenant);
+            let share = FairShare::new(&tenant);
             let sorted = sort(&table, query(&tenant).share(&share).build()).await;
             assert_eq!(
                 sorted.unwrap_or_else(|error| panic!("{limit}: {error}")),

@@ -95,7 +95,7 @@ async fn refused(context: &SessionContext, sql: &str) -> String {
 #[tokio::test]
 async fn groups_are_rows() {
     let scene = scene();
-    let context = session(&View::of(&scene.memory).history(&scene.history));
+    let context = session(&View::new(&scene.memory).history(&scene.history));
     let sql = "SELECT path, kind, depth, usage / 1048576, max / 1048576, refused, spills FROM bursar_memory() ORDER BY path";
     assert_eq!(
         rows(&context, sql).await,
@@ -123,7 +123,7 @@ async fn groups_are_rows() {
 #[tokio::test]
 async fn each_execution_looks_anew() {
     let mut scene = scene();
-    let context = session(&View::of(&scene.memory));
+    let context = session(&View::new(&scene.memory));
     context
         .sql("CREATE VIEW held AS SELECT sum(usage) AS bytes FROM bursar_memory() WHERE depth = 0")
         .await
@@ -139,7 +139,7 @@ async fn each_execution_looks_anew() {
 #[tokio::test]
 async fn a_tenant_sees_its_own_groups_whatever_it_asks() {
     let mut scene = scene();
-    let context = session(&View::of(&scene.memory).history(&scene.history).below("/a"));
+    let context = session(&View::new(&scene.memory).history(&scene.history).below("/a"));
     for sql in [
         "SELECT path FROM bursar_memory()",
         "SELECT path FROM bursar_memory('cached') WHERE path = '/ab' OR true",
@@ -180,7 +180,7 @@ async fn a_tenant_sees_its_own_groups_whatever_it_asks() {
 #[tokio::test]
 async fn finished_queries_are_rows() {
     let mut scene = scene();
-    let context = session(&View::of(&scene.memory).history(&scene.history));
+    let context = session(&View::new(&scene.memory).history(&scene.history));
     assert!(
         rows(&context, "SELECT * FROM bursar_history()")
             .await
@@ -212,7 +212,7 @@ async fn a_share_and_pressure_are_named() {
     let history = History::new(10);
     let tenant = scene.memory.root().child("small", Limits::max(8 << 20));
     let tenant = tenant.unwrap();
-    let share = FairShare::of(&tenant);
+    let share = FairShare::new(&tenant);
     for name in ["sort", "early"] {
         let query = tenant.child(name, Limits::none()).unwrap();
         let builder = GroupPool::builder(query).history(&history);
@@ -227,7 +227,7 @@ async fn a_share_and_pressure_are_named() {
         // Half of it is the other's. Then pressure goes on from here, and asks.
         while sorters[0].try_grow(MIB).is_ok() {}
     }
-    let context = session(&View::of(&scene.memory).history(&history));
+    let context = session(&View::new(&scene.memory).history(&history));
     let sql = "SELECT path, refused, refused_by FROM bursar_history() WHERE refused > 0 AND operator IS NULL";
     assert_eq!(
         rows(&context, sql).await,
@@ -241,7 +241,7 @@ async fn a_share_and_pressure_are_named() {
 #[tokio::test]
 async fn wrong_arguments_are_told() {
     let scene = scene();
-    let context = session(&View::of(&scene.memory));
+    let context = session(&View::new(&scene.memory));
     for (call, said) in [
         (
             "bursar_memory('soon')",
@@ -270,7 +270,7 @@ async fn groups_may_come_and_go_meanwhile() {
         .root()
         .child("it's \"quoted\"\n\u{202e}", Limits::none())
         .unwrap();
-    let context = session(&View::of(&memory).below(top.path()));
+    let context = session(&View::new(&memory).below(top.path()));
     let done = Arc::new(AtomicBool::new(false));
     let worker = {
         let (top, done) = (top.clone(), done.clone());

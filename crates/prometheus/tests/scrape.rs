@@ -11,8 +11,8 @@ use openmetrics_parser::openmetrics::parse_openmetrics;
 use openmetrics_parser::{MetricNumber, OpenMetricsValue};
 
 const STATISTICS: &[Statistic] = &[Statistic::counter("rows"), Statistic::gauge("open_files")];
-const ROWS: Counter = Counter::of(STATISTICS, "rows");
-const OPEN_FILES: Gauge = Gauge::of(STATISTICS, "open_files");
+const ROWS: Counter = Counter::from_name(STATISTICS, "rows");
+const OPEN_FILES: Gauge = Gauge::from_name(STATISTICS, "open_files");
 
 /// By family and by labels as text.
 type Scrape = BTreeMap<(String, String), f64>;

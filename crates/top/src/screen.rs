@@ -94,7 +94,7 @@ fn summary(model: &Model, notes: &Notes) -> String {
         "{}{} of {} in use  {} {}  up {}  {}",
         if notes.is_paused { "PAUSED  " } else { "" },
         Bytes(top.usage()),
-        Bytes::of_limit(top.limits.max.unwrap_or(u64::MAX)),
+        Bytes::display_limit(top.limits.max.unwrap_or(u64::MAX)),
         bursar::printable(&document.program),
         document.pid,
         long_time(document.uptime_ns as f64 / 1e9),

@@ -9,7 +9,7 @@ use bursar_rig::Tasks;
 use bursar_sim::{Chance, Faults, Kill, SectionKind, Settings, Simulator, Stall, Topology};
 
 const STATISTICS: &[Statistic] = &[Statistic::counter("rows")];
-const ROWS: Counter = Counter::of(STATISTICS, "rows");
+const ROWS: Counter = Counter::from_name(STATISTICS, "rows");
 /// Of the tenant, bytes.
 const LIMIT: u64 = 64 << 20;
 

@@ -137,7 +137,7 @@ pub fn outside<R>(run: impl FnOnce() -> R) -> R {
 /// use bursar_alloc::{GroupExt, current, outside, with_current};
 ///
 /// const STATISTICS: &[Statistic] = &[Statistic::counter("rows")];
-/// const ROWS: Counter = Counter::of(STATISTICS, "rows");
+/// const ROWS: Counter = Counter::from_name(STATISTICS, "rows");
 ///
 /// fn deep_in_the_program() {
 ///     with_current(|tenant| tenant.add(ROWS, 10));

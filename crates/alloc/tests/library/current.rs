@@ -9,7 +9,7 @@ use bursar::{Counter, Freshness, Group, Limits, Memory, Statistic};
 use bursar_alloc::{Entered, GroupExt, InGroupExt, current, outside, with_current};
 
 const STATISTICS: &[Statistic] = &[Statistic::counter("rows")];
-const ROWS: Counter = Counter::of(STATISTICS, "rows");
+const ROWS: Counter = Counter::from_name(STATISTICS, "rows");
 
 fn groups() -> (Memory, Group, Group) {
     let memory = Memory::builder().statistics(STATISTICS).build().unwrap();

@@ -83,7 +83,7 @@ bursar_machine::debug_as_message!(
 
 impl fmt::Display for LimitReached {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (requested, max) = (Bytes(self.requested), Bytes::of_limit(self.max));
+        let (requested, max) = (Bytes(self.requested), Bytes::display_limit(self.max));
         let (charged, limited) = (printable(&self.charged), printable(&self.limited));
         write!(f, "cannot charge {requested} to {charged}: ")?;
         let never_fits = self.never_fits();

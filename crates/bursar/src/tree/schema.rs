@@ -12,8 +12,8 @@ use bursar_machine::{FIRST_STATISTIC, Fnv1a64, WORDS_MAX};
 ///     Statistic::gauge("spilled_bytes").batch(1 << 20),
 ///     Statistic::gauge("open_files").eager(),
 /// ];
-/// const ROWS: Counter = Counter::of(STATISTICS, "rows");
-/// const SPILLED: Gauge = Gauge::of(STATISTICS, "spilled_bytes");
+/// const ROWS: Counter = Counter::from_name(STATISTICS, "rows");
+/// const SPILLED: Gauge = Gauge::from_name(STATISTICS, "spilled_bytes");
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Statistic {
@@ -240,7 +240,7 @@ impl Counter {
     ///
     /// # Panics
     /// If `statistics` declares no counter of that name.
-    pub const fn of(statistics: &[Statistic], name: &str) -> Self {
+    pub const fn from_name(statistics: &[Statistic], name: &str) -> Self {
         Self(Place::find(statistics, name, true))
     }
 }
@@ -250,7 +250,7 @@ impl Gauge {
     ///
     /// # Panics
     /// If `statistics` declares no gauge of that name.
-    pub const fn of(statistics: &[Statistic], name: &str) -> Self {
+    pub const fn from_name(statistics: &[Statistic], name: &str) -> Self {
         Self(Place::find(statistics, name, false))
     }
 }

@@ -12,9 +12,9 @@ use bursar::{
 use loom::sync::atomic::{AtomicBool, Ordering};
 
 const STATISTICS: &[Statistic] = &[Statistic::counter("rows")];
-const ROWS: Counter = Counter::of(STATISTICS, "rows");
+const ROWS: Counter = Counter::from_name(STATISTICS, "rows");
 const BATCHED: &[Statistic] = &[Statistic::counter("bytes").batch(2)];
-const BYTES: Counter = Counter::of(BATCHED, "bytes");
+const BYTES: Counter = Counter::from_name(BATCHED, "bytes");
 
 type Group = bursar::Group<LoomMachine>;
 

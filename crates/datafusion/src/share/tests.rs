@@ -144,7 +144,7 @@ fn who_comes_last_finds_an_even_share_free() {
 #[test]
 fn rough_numbers_are_off_by_less_than_a_grain_each() {
     let tenant = tenant();
-    let share = FairShare::of(&tenant);
+    let share = FairShare::new(&tenant);
     let pool: Arc<dyn MemoryPool> = GroupPool::builder(tenant.clone()).share(&share).build();
     let spillers = [(); 4].map(|()| spiller(&pool));
     // Each by two threads at once, through zero and over grains again and again.
@@ -182,7 +182,7 @@ fn rough_numbers_are_off_by_less_than_a_grain_each() {
 #[test]
 fn what_spillers_move_meanwhile_is_theirs() {
     let tenant = tenant();
-    let share = FairShare::of(&tenant);
+    let share = FairShare::new(&tenant);
     let query = tenant.child("query", Limits::none()).unwrap();
     let pool: Arc<dyn MemoryPool> = GroupPool::builder(query).share(&share).build();
     let spiller = spiller(&pool);
@@ -205,7 +205,7 @@ fn what_spillers_move_meanwhile_is_theirs() {
 #[test]
 fn a_request_counts_while_it_is_charged_and_no_longer() {
     let tenant = tenant();
-    let share = FairShare::of(&tenant);
+    let share = FairShare::new(&tenant);
     let query = tenant.child("query", Limits::max(1 << 20)).unwrap();
     let seen = Arc::new(Mutex::new(Vec::new()));
     let _reclaimer = {
@@ -235,7 +235,7 @@ fn a_request_counts_while_it_is_charged_and_no_longer() {
 #[test]
 fn places_of_pools_that_ended_are_forgotten() {
     let memory = Memory::host().unwrap();
-    let share = FairShare::of(&memory.root());
+    let share = FairShare::new(&memory.root());
     let kept = share.member();
     for _ in 0..10_000 {
         share.member();

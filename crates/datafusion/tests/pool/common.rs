@@ -27,7 +27,7 @@ pub fn child(parent: &Group, name: &str) -> Group {
 /// The pool of a query that takes part in a share of its tenant.
 pub fn sharing(tenant: &Group) -> Arc<GroupPool> {
     let builder = GroupPool::builder(child(tenant, "query"));
-    builder.share(&FairShare::of(tenant)).build()
+    builder.share(&FairShare::new(tenant)).build()
 }
 
 /// A consumer that cannot spill.

@@ -47,7 +47,7 @@ fn overshooting_latches() {
 fn some_are_never_refused() {
     let tenant = tenant(10 * MIB);
     let query = child(&tenant, "query");
-    let share = FairShare::of(&tenant);
+    let share = FairShare::new(&tenant);
     for with_share in [false, true] {
         let mut builder = GroupPool::builder(child(&query, "q")).never_refuse(["RepartitionExec"]);
         if with_share {
@@ -87,7 +87,7 @@ fn some_are_never_refused() {
 #[test]
 fn who_is_never_refused_shares_nothing() {
     let tenant = tenant(10 * MIB);
-    let share = FairShare::of(&tenant);
+    let share = FairShare::new(&tenant);
     for operators in [Operators::ByName, Operators::Together, Operators::Each] {
         let pool = GroupPool::builder(child(&tenant, "query"))
             .operators(operators)

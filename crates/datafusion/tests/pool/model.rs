@@ -125,7 +125,7 @@ struct Tenant {
 fn tenants(memory: &Memory) -> Vec<Tenant> {
     let make = |name| {
         let group = memory.root().child(name, Limits::max(LIMIT)).unwrap();
-        let share = FairShare::of(&group);
+        let share = FairShare::new(&group);
         Tenant { group, share }
     };
     ["a", "b"].map(make).into()

@@ -102,7 +102,7 @@ fn operators_are_named_once() {
 #[test]
 fn consumers_are_named_without_operators() {
     let tenant = tenant(10 * MIB);
-    let share = FairShare::of(&tenant);
+    let share = FairShare::new(&tenant);
     let builder = GroupPool::builder(child(&tenant, "query")).operators(Operators::Together);
     let pool = builder.share(&share).build();
     let join = fixed(&pool, "HashJoinInput");

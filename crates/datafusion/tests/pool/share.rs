@@ -15,7 +15,7 @@ fn fill(reservation: &MemoryReservation) -> usize {
 fn idle_spillers_cost_one_share() {
     for operators in [Operators::Together, Operators::ByName] {
         let tenant = tenant(80 * MIB);
-        let share = FairShare::of(&tenant);
+        let share = FairShare::new(&tenant);
         let query = |name: &str| {
             let builder = GroupPool::builder(child(&tenant, name));
             builder.operators(operators).share(&share).build()
@@ -45,7 +45,7 @@ fn idle_spillers_cost_one_share() {
 #[should_panic(expected = "a pool of /tenant/query cannot take part in the share of /tenant/other")]
 fn a_share_is_for_pools_below_it() {
     let tenant = tenant(MIB);
-    let share = FairShare::of(&child(&tenant, "other"));
+    let share = FairShare::new(&child(&tenant, "other"));
     GroupPool::builder(child(&tenant, "query"))
         .share(&share)
         .build();

@@ -46,7 +46,7 @@ impl Engine {
     pub fn tenant(&self, name: &str, limit: u64) -> Tenant {
         let group = self.memory.root().child(name, Limits::max(limit)).unwrap();
         Tenant {
-            share: FairShare::of(&group),
+            share: FairShare::new(&group),
             history: History::new(100),
             group,
         }

@@ -20,8 +20,8 @@ pub const STATISTICS: &[Statistic] = &[
     Statistic::gauge("open files"),
     Statistic::gauge("pages").per_node(),
 ];
-pub const ROWS: Counter = Counter::of(STATISTICS, "rows");
-pub const OPEN_FILES: Gauge = Gauge::of(STATISTICS, "open files");
+pub const ROWS: Counter = Counter::from_name(STATISTICS, "rows");
+pub const OPEN_FILES: Gauge = Gauge::from_name(STATISTICS, "open files");
 
 /// A memory with a server, in a directory of its own.
 pub struct Scene {

@@ -54,10 +54,10 @@ impl Stat {
 
 /// Handles, in the same order.
 pub(super) const GAUGES: [Gauge; Stat::COUNT] = {
-    let mut gauges = [Gauge::of(STATISTICS, "pgfault"); Stat::COUNT];
+    let mut gauges = [Gauge::from_name(STATISTICS, "pgfault"); Stat::COUNT];
     let mut at = 0;
     while at < Stat::COUNT {
-        gauges[at] = Gauge::of(STATISTICS, STATISTICS[at].name());
+        gauges[at] = Gauge::from_name(STATISTICS, STATISTICS[at].name());
         at += 1;
     }
     gauges

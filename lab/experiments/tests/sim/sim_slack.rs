@@ -115,7 +115,7 @@ fn one_cpu_takes_back_the_stock_of_all_others() {
 }
 
 const PLAIN: &[Statistic] = &[Statistic::counter("rows")];
-const ROWS: Counter = Counter::of(PLAIN, "rows");
+const ROWS: Counter = Counter::from_name(PLAIN, "rows");
 
 /// Simulated shards are made when they are first touched, as on the host. What the counts can show: to make a group, to
 /// read it and to flush above it takes as many steps on 1,024 CPUs as on 8, and idle ones add none to a flush. (Without eager

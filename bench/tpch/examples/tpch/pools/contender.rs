@@ -95,7 +95,7 @@ impl Contender {
                 let books = Books::builder().high_policy(HighPolicy::Owe).build()?;
                 let limits = memory.0.map_or(Limits::none(), Limits::max);
                 let group = books.root().child("tenant", limits)?;
-                share = (pool == Pool::Sharing).then(|| FairShare::of(&group));
+                share = (pool == Pool::Sharing).then(|| FairShare::new(&group));
                 if pool == Pool::Real {
                     real = Some(real_bytes()?);
                 }

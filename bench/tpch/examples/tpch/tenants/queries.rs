@@ -66,7 +66,7 @@ impl Engine {
             .iter()
             .map(|tenant| root.child(&tenant.name, Limits::max(tenant.limit)))
             .collect::<Result<_, _>>()?;
-        let shares: Vec<FairShare> = tenants.iter().map(FairShare::of).collect();
+        let shares: Vec<FairShare> = tenants.iter().map(FairShare::new).collect();
         // What the queries really take.
         let real = real_bytes()?;
         let history = History::new(HISTORY_MAX);
@@ -168,7 +168,7 @@ impl Engine {
     /// The biggest groups, as SQL shows them.
     pub async fn table(&self) -> Result<String, DataFusionError> {
         let session = SessionContext::new();
-        View::of(&self.memory).register(&session);
+        View::new(&self.memory).register(&session);
         let biggest = session.sql(BIGGEST).await?;
         Ok(format!("{BIGGEST}\n{}\n", biggest.to_string().await?))
     }

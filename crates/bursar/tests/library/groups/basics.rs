@@ -361,12 +361,12 @@ fn units_of_any_size_are_fine() {
     const HUGE: &[Statistic] = &[Statistic::gauge("huge").batch(1 << 63)];
     let memory = Memory::builder().statistics(HUGE).build().unwrap();
     let group = memory.make("group");
-    group.add(Gauge::of(HUGE, "huge"), 1000);
+    group.add(Gauge::from_name(HUGE, "huge"), 1000);
     let value = memory
         .root()
         .read(Freshness::Cached)
         .unwrap()
-        .get(Gauge::of(HUGE, "huge"));
+        .get(Gauge::from_name(HUGE, "huge"));
     assert!(value.hi >= 1000);
 }
 

@@ -226,10 +226,10 @@ fn statistics_wrap() {
         Statistic::counter("batched").batch(64),
         Statistic::gauge("gauge"),
     ];
-    const LAZY: Counter = Counter::of(STATISTICS, "lazy");
-    const EAGER: Counter = Counter::of(STATISTICS, "eager");
-    const BATCHED: Counter = Counter::of(STATISTICS, "batched");
-    const GAUGE: Gauge = Gauge::of(STATISTICS, "gauge");
+    const LAZY: Counter = Counter::from_name(STATISTICS, "lazy");
+    const EAGER: Counter = Counter::from_name(STATISTICS, "eager");
+    const BATCHED: Counter = Counter::from_name(STATISTICS, "batched");
+    const GAUGE: Gauge = Gauge::from_name(STATISTICS, "gauge");
     let memory = Memory::builder().statistics(STATISTICS).build().unwrap();
     let group = memory.make("group");
     for counter in [LAZY, EAGER, BATCHED] {

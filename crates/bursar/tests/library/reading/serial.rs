@@ -171,7 +171,9 @@ fn a_snapshot_is_a_list_of_groups() {
 fn shares_of_nodes_are_written() {
     const PER_NODE: &[bursar::Statistic] = &[bursar::Statistic::counter("pages").per_node()];
     let memory = Memory::builder().statistics(PER_NODE).build().unwrap();
-    memory.root().add(bursar::Counter::of(PER_NODE, "pages"), 3);
+    memory
+        .root()
+        .add(bursar::Counter::from_name(PER_NODE, "pages"), 3);
     let reading = memory.exact();
     let written = to_value(&reading).unwrap();
     let shares = written["statistics"]["pages"]["per_node"]

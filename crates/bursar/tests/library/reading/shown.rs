@@ -51,8 +51,8 @@ fn values_show_their_range() {
         Statistic::counter("batched").batch(64),
         Statistic::counter("rows"),
     ];
-    const BATCHED: Counter = Counter::of(STATISTICS, "batched");
-    const ROWS: Counter = Counter::of(STATISTICS, "rows");
+    const BATCHED: Counter = Counter::from_name(STATISTICS, "batched");
+    const ROWS: Counter = Counter::from_name(STATISTICS, "rows");
     // Nothing flushes but a tick, so that what is cached is old.
     let memory = Memory::builder().statistics(STATISTICS);
     let memory = memory.flush_period(Duration::from_secs(3600)).build();
@@ -67,14 +67,14 @@ fn values_show_their_range() {
     assert_eq!(exact.usage().to_string(), (5 << 20).to_string());
     assert_eq!(exact.usage_bytes(), 5 << 20);
     assert_eq!(Bytes(exact.usage_bytes()).to_string(), "5.00 MiB");
-    assert_eq!(Bytes::of_value(exact.usage()).to_string(), "5.00 MiB");
+    assert_eq!(Bytes::display_value(exact.usage()).to_string(), "5.00 MiB");
 
     let root = memory.root();
     let cached = root.read(Freshness::Cached).unwrap();
     let usage = cached.usage();
     let highest = Bytes(usage.hi as u64);
     assert_eq!(
-        Bytes::of_value(usage).to_string(),
+        Bytes::display_value(usage).to_string(),
         format!("0 B (0 B to {highest})")
     );
     let batched = cached.get(BATCHED);
@@ -96,7 +96,7 @@ fn readings_and_snapshots_fit_a_line_of_a_log() {
         .build()
         .unwrap()
         .make("group");
-    group.add(Counter::of(STATISTICS, "rows"), 7);
+    group.add(Counter::from_name(STATISTICS, "rows"), 7);
     let _charge = group.try_charge(48 << 20).unwrap();
     let snapshot = group.snapshot(Freshness::Exact).unwrap();
     assert_eq!(

@@ -372,7 +372,7 @@ fn callbacks_take_snapshots() {
 #[test]
 fn shares_of_nodes_add_up() {
     const PER_NODE: &[Statistic] = &[Statistic::counter("pages").per_node()];
-    let pages = bursar::Counter::of(PER_NODE, "pages");
+    let pages = bursar::Counter::from_name(PER_NODE, "pages");
     let memory = Memory::builder().statistics(PER_NODE).build().unwrap();
     let group = memory.make("group");
     let child = group.make("child");
