@@ -36,7 +36,7 @@
 //! # Three parts
 //! * **Everyday**: the names at the root of this crate. [`Memory`], [`Group`], [`Charge`], [`Limits`] and [`Reading`] are most of them.
 //! * **For builders of engines, pools and allocators**: [`Group::engine`] and the module [`engine`]. Charges that never wait, charges from
-//!   stock, bytes by number, accounts, limits one by one.
+//!   stock, bytes by number, accounts.
 //! * **Pages**: [`Group::alloc_pages`], [`Page`] and the module [`pages`]. Real memory, not only a count. The module [`housekeeping`] spreads
 //!   their upkeep.
 //!

@@ -1,5 +1,5 @@
-//! What users hook into a group: reclaimers, watchers of its pressure, and charges that wait for its limit. And the reports that its
-//! refusals and peaks show. All of it is plain data here.
+//! Hooks that users put into a group, as plain data: reclaimers, watchers of its pressure, and charges that wait for its limit. The
+//! reports that its refusals and peaks show are here, too.
 //!
 //! Most groups have none of it, so it is made when first used. Only slow operations reach it, under short locks that are
 //! leaves. Users' callbacks are called after these are released.

@@ -8,7 +8,7 @@
 //! | `stall.rs`, `pressure_policy.rs` | pure functions: stall time (the kernel's PSI), thresholds that make levels of pressure |
 //! | `error.rs` | errors of charging, and the report of the tree that they show |
 //! | `call_site.rs` | the code that made a charge |
-//! | `hooks.rs` | what users hook into a group: plain data |
+//! | `hooks.rs` | reclaimers, watchers and waiting charges of a group: plain data |
 //! | `core.rs` | the state of one memory, and its policies about limits |
 //! | `fork.rs` | operations that a fork waits for; the state in a forked child |
 //! | `trace.rs` | events for `tracing` |
