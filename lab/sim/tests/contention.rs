@@ -137,7 +137,7 @@ fn a_rising_peak_looks_at_the_tree_ten_times_a_second() {
         .build_on(machine.clone())
         .unwrap();
     let tenant = memory.root().child("tenant", Limits::none()).unwrap();
-    let kept = tenant.engine().keep_peak();
+    let kept = tenant.keep_peak();
     let begun_ns = machine.now_ns();
     let found = std::sync::Mutex::new(Vec::new());
     let charges = std::sync::Mutex::new(Vec::new());
@@ -147,7 +147,7 @@ fn a_rising_peak_looks_at_the_tree_ten_times_a_second() {
             for _ in 0..1000 {
                 machine.compute(1_000_000);
                 let charge = tenant.try_charge(1 << 20).unwrap();
-                let report = tenant.engine().peak_report();
+                let report = tenant.peak_report();
                 charges.lock().unwrap().push(charge);
                 found
                     .lock()
@@ -169,9 +169,6 @@ fn a_rising_peak_looks_at_the_tree_ten_times_a_second() {
     });
     machine.run(vec![wait]);
     let reserved = |report: &bursar::diagnosis::TreeReport| report.way.last().unwrap().reserved;
-    assert_eq!(
-        reserved(&tenant.engine().peak_report().unwrap()),
-        tenant.reserved()
-    );
+    assert_eq!(reserved(&tenant.peak_report().unwrap()), tenant.reserved());
     drop((kept, charges));
 }
