@@ -28,7 +28,7 @@ const HZ_MAX: u32 = 10_000;
 /// Greatest length of a text.
 const TEXT_BYTES_MAX: usize = 4_096;
 
-/// Error of [`read`] and [`write`].
+/// Error of [`read`] and [`write()`].
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum RecordingError {
