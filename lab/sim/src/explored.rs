@@ -102,6 +102,7 @@ impl Explored {
     }
 
     /// Ends a step of the current task and lets a task go on.
+    #[inline(never)]
     pub(crate) fn point(&self, world: &World, point: Point) {
         if world.run.is_unwinding() && point == Point::Step {
             // The task unwinds towards the failure that is reported. Others go on only if it has to wait for them.

@@ -197,12 +197,14 @@ impl Timed {
 
     /// Computes how far the current task may go on: until another is earlier, or its CPU wants it to stop.
     pub(crate) fn update_horizon(&self, world: &World) {
-        if !world.settings.run_ahead || world.run.is_checked.get() {
-            return world.clock.horizon_ns.set(0);
-        }
-        let interrupt_ns = self.interrupt_ns(world, world.tasks.cpu.get());
-        let others_ns = time_ns(self.next_other.get());
-        world.clock.horizon_ns.set(others_ns.min(interrupt_ns));
+        self.set_horizon(world, self.interrupt_ns(world, world.tasks.cpu.get()));
+    }
+
+    fn set_horizon(&self, world: &World, interrupt_ns: u64) {
+        let runs_ahead = world.settings.run_ahead && !world.run.is_checked.get();
+        let next_ns = time_ns(self.next_other.get()).min(interrupt_ns);
+        let horizon_ns = if runs_ahead { next_ns } else { 0 };
+        world.clock.horizon_ns.set(horizon_ns);
     }
 
     /// Time at which a CPU's task is interrupted.
@@ -259,13 +261,13 @@ impl Timed {
                 world.clock.advance(stall_ns);
                 continue;
             }
-            if self.interrupt_ns(world, cpu) <= world.clock.now_ns() {
-                self.preempt(world);
-                continue;
+            let interrupt_ns = self.interrupt_ns(world, cpu);
+            if interrupt_ns > world.clock.now_ns() {
+                self.set_horizon(world, interrupt_ns);
+                break;
             }
-            break;
+            self.preempt(world);
         }
-        self.update_horizon(world);
         if world.run.is_checked.get() {
             world.run_check();
             if world.run.has_failed() {
