@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
-use serde::ser::{Serialize, Serializer};
+use serde::ser::{Serialize, SerializeStruct, Serializer};
 
 use crate::limit::{Events, Limits};
 use crate::react::{
@@ -37,7 +37,6 @@ macro_rules! serialize_as {
 serialize_as! {
     Value => ValueForm,
     Reading => ReadingForm<'_>,
-    Events => EventsForm,
     StallShare => StallShareForm,
     Stall => StallForm,
     Pressure => PressureForm,
@@ -111,56 +110,13 @@ impl<'a> From<&'a Reading> for ReadingForm<'a> {
     }
 }
 
-#[derive(serde::Serialize)]
-struct EventsForm {
-    low: u64,
-    high: u64,
-    max: u64,
-    refused: u64,
-    overshot: u64,
-    drained_bytes: u64,
-    reclaimed_bytes: u64,
-    reclaim_failed: u64,
-    reclaim_unreturned: u64,
-    throttled_ns: u64,
-    over_returned_bytes: u64,
-    panicked_callbacks: u64,
-    gave_up: u64,
-}
-
-impl From<&Events> for EventsForm {
-    fn from(events: &Events) -> Self {
-        // Each field by name: one that is added is not forgotten here.
-        let &Events {
-            low,
-            high,
-            max,
-            refused,
-            overshot,
-            drained_bytes,
-            reclaimed_bytes,
-            reclaim_failed,
-            reclaim_unreturned,
-            throttled,
-            over_returned_bytes,
-            panicked_callbacks,
-            gave_up,
-        } = events;
-        Self {
-            low,
-            high,
-            max,
-            refused,
-            overshot,
-            drained_bytes,
-            reclaimed_bytes,
-            reclaim_failed,
-            reclaim_unreturned,
-            throttled_ns: ns(throttled),
-            over_returned_bytes,
-            panicked_callbacks,
-            gave_up,
+impl Serialize for Events {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut form = serializer.serialize_struct("Events", Self::COUNTERS.len())?;
+        for (name, _, get) in Self::COUNTERS {
+            form.serialize_field(name, &get(self))?;
         }
+        form.end()
     }
 }
 

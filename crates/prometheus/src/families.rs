@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use bursar::{GroupSnapshot, Level, Memory, Snapshot, Statistic};
+use bursar::{Events, GroupSnapshot, Level, Memory, Snapshot, Statistic};
 use prometheus_client::encoding::{
     DescriptorEncoder, EncodeLabel, EncodeLabelSet, LabelSetEncoder, MetricEncoder, NoLabelSet,
 };
@@ -48,28 +48,28 @@ impl Number {
 }
 
 /// A family: name, explanation, unit, type.
-struct Family(&'static str, &'static str, Option<Unit>, MetricType);
+struct Family<'a>(&'a str, &'static str, Option<Unit>, MetricType);
 
-const fn bytes(name: &'static str, help: &'static str) -> Family {
+const fn bytes(name: &'static str, help: &'static str) -> Family<'static> {
     Family(name, help, Some(Unit::Bytes), MetricType::Gauge)
 }
 
-const fn gauge(name: &'static str, help: &'static str) -> Family {
+const fn gauge(name: &'static str, help: &'static str) -> Family<'static> {
     Family(name, help, None, MetricType::Gauge)
 }
 
-const fn counter(name: &'static str, help: &'static str) -> Family {
+const fn counter(name: &'static str, help: &'static str) -> Family<'static> {
     Family(name, help, None, MetricType::Counter)
 }
 
-const fn counter_of(name: &'static str, unit: Unit, help: &'static str) -> Family {
+const fn counter_of(name: &'static str, unit: Unit, help: &'static str) -> Family<'static> {
     Family(name, help, Some(unit), MetricType::Counter)
 }
 
 /// Gauges of bytes that only groups have; `None` for a limit that is not set.
 type BytesOf = fn(&GroupSnapshot) -> Option<u64>;
 
-const BYTES: [(Family, BytesOf); 5] = [
+const BYTES: [(Family<'static>, BytesOf); 5] = [
     (
         bytes(
             "bursar_group_peak",
@@ -112,95 +112,23 @@ fn has(group: &GroupSnapshot, is_there: bool) -> bool {
     is_there || group.depth == 0
 }
 
-/// The first of [`EVENTS`], which each group has.
-const ALWAYS: usize = 2;
+/// Counters of events that each group has a series of.
+const ALWAYS: [&str; 2] = ["refused", "overshot"];
 
-/// Counts of events at a group and below it.
-type CountOf = fn(&GroupSnapshot) -> u64;
-
-const EVENTS: [(Family, CountOf); 12] = [
-    (
-        counter("bursar_group_refused", "Charges that max refused"),
-        |group| group.events.refused,
-    ),
-    (
-        counter(
-            "bursar_group_overshot",
-            "Charges above max that could not be refused",
-        ),
-        |group| group.events.overshot,
-    ),
-    (
-        counter(
-            "bursar_group_above_max",
-            "Charges that at first did not fit under max",
-        ),
-        |group| group.events.max,
-    ),
-    (
-        counter(
-            "bursar_group_above_high",
-            "Charges that left the usage above high",
-        ),
-        |group| group.events.high,
-    ),
-    (
-        counter(
-            "bursar_group_below_low",
-            "Times that reclaim asked a group within its low",
-        ),
-        |group| group.events.low,
-    ),
-    (
-        counter_of(
-            "bursar_group_drained",
-            Unit::Bytes,
-            "Stock taken back from CPUs",
-        ),
-        |group| group.events.drained_bytes,
-    ),
-    (
-        counter_of(
-            "bursar_group_reclaimed",
-            Unit::Bytes,
-            "Bytes that reclaimers freed",
-        ),
-        |group| group.events.reclaimed_bytes,
-    ),
-    (
-        counter(
-            "bursar_group_reclaim_failed",
-            "Calls of reclaimers that freed nothing",
-        ),
-        |group| group.events.reclaim_failed,
-    ),
-    (
-        counter(
-            "bursar_group_reclaim_unreturned",
-            "Calls of reclaimers that reported bytes of which none came back",
-        ),
-        |group| group.events.reclaim_unreturned,
-    ),
-    (
-        counter_of(
-            "bursar_group_over_returned",
-            Unit::Bytes,
-            "Bytes returned that were not charged, by a bug of the program",
-        ),
-        |group| group.events.over_returned_bytes,
-    ),
-    (
-        counter("bursar_group_panicked_callbacks", "Callbacks that panicked"),
-        |group| group.events.panicked_callbacks,
-    ),
-    (
-        counter(
-            "bursar_group_gave_up",
-            "Charges that waited and were given up",
-        ),
-        |group| group.events.gave_up,
-    ),
-];
+/// Name and unit of the family of a counter of events. `low`, `high` and `max` are limits.
+fn event_family(counter: &str) -> (String, Option<Unit>) {
+    let (name, unit) = match counter {
+        "low" => ("below_low", None),
+        "high" => ("above_high", None),
+        "max" => ("above_max", None),
+        _ => match counter.rsplit_once('_') {
+            Some((name, "bytes")) => (name, Some(Unit::Bytes)),
+            Some((name, "ns")) => (name, Some(Unit::Seconds)),
+            _ => (counter, None),
+        },
+    };
+    (format!("bursar_group_{name}"), unit)
+}
 
 /// Writes families of the groups shown.
 struct Writer<'a, 'e> {
@@ -213,7 +141,7 @@ impl Writer<'_, '_> {
     /// one.
     fn family(
         &mut self,
-        Family(name, help, unit, kind): &Family,
+        Family(name, help, unit, kind): &Family<'_>,
         of_group: impl Fn(&GroupSnapshot, &mut Numbers),
         of_others: impl Fn(&Others, &mut Numbers),
     ) -> fmt::Result {
@@ -253,14 +181,14 @@ impl Writer<'_, '_> {
     /// Writes a family that the series [`OTHER`] does not have.
     fn groups_only(
         &mut self,
-        family: &Family,
+        family: &Family<'_>,
         of_group: impl Fn(&GroupSnapshot, &mut Numbers),
     ) -> fmt::Result {
         self.family(family, of_group, |_, _| ())
     }
 
     /// Writes a family of the memory as a whole.
-    fn single(&mut self, Family(name, help, unit, kind): &Family, number: f64) -> fmt::Result {
+    fn single(&mut self, Family(name, help, unit, kind): &Family<'_>, number: f64) -> fmt::Result {
         let encoder = &mut self.encoder;
         let mut metric = encoder.encode_descriptor(name, help, unit.as_ref(), *kind)?;
         match kind {
@@ -315,24 +243,21 @@ pub(crate) fn encode(
             to.extend(of_group(group).map(|bytes| (None, signed(bytes))));
         })?;
     }
-    for (at, (family, of_group)) in EVENTS.iter().enumerate() {
-        to.groups_only(family, |group, to| {
-            let count = of_group(group);
-            if at < ALWAYS || has(group, count > 0) {
-                to.push((None, Number::Counter(count)));
+    for (counter, help, count_of) in Events::COUNTERS {
+        let (name, unit) = event_family(counter);
+        let is_time = matches!(unit, Some(Unit::Seconds));
+        let family = Family(&name, help, unit, MetricType::Counter);
+        to.groups_only(&family, |group, to| {
+            let count = count_of(&group.events);
+            if ALWAYS.contains(&counter) || has(group, count > 0) {
+                let number = match is_time {
+                    true => Number::Seconds(count as f64 / 1e9),
+                    false => Number::Counter(count),
+                };
+                to.push((None, number));
             }
         })?;
     }
-    let throttled = "Time that charges slept above high";
-    to.groups_only(
-        &counter_of("bursar_group_throttled", Unit::Seconds, throttled),
-        |group, to| {
-            let throttled = group.events.throttled;
-            if has(group, !throttled.is_zero()) {
-                to.push((None, Number::Seconds(throttled.as_secs_f64())));
-            }
-        },
-    )?;
     let stalled = "Time in which some or all tasks waited for memory";
     to.groups_only(
         &counter_of("bursar_group_stall", Unit::Seconds, stalled),

@@ -47,24 +47,19 @@ fn limit(bytes: u64) -> String {
 
 /// The kernel's keys, then those that only groups have. Nothing here is killed.
 fn events(events: &Events) -> String {
-    format!(
-        "low {}\nhigh {}\nmax {}\noom {}\noom_kill 0\noom_group_kill 0\nrefused {}\novershot {}\ndrained_bytes {}\n\
-         reclaimed_bytes {}\nreclaim_failed {}\nreclaim_unreturned {}\nthrottled_usec {}\nover_returned_bytes {}\npanicked_callbacks {}\ngave_up {}\n",
-        events.low,
-        events.high,
-        events.max,
-        events.refused,
-        events.refused,
-        events.overshot,
-        events.drained_bytes,
-        events.reclaimed_bytes,
-        events.reclaim_failed,
-        events.reclaim_unreturned,
-        events.throttled.as_micros(),
-        events.over_returned_bytes,
-        events.panicked_callbacks,
-        events.gave_up,
-    )
+    let mut text = String::new();
+    for (name, _, get) in Events::COUNTERS {
+        let count = get(events);
+        text += &match name {
+            "throttled_ns" => format!("throttled_usec {}\n", count / 1_000),
+            "max" => {
+                let refused = events.refused;
+                format!("max {count}\noom {refused}\noom_kill 0\noom_group_kill 0\n")
+            }
+            _ => format!("{name} {count}\n"),
+        };
+    }
+    text
 }
 
 /// In percent and microseconds.

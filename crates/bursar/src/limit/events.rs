@@ -79,63 +79,79 @@ pub struct Events {
 }
 
 impl Events {
+    /// All counters: name, explanation, and getter. A name ends with the unit, `_bytes` or `_ns`, unless it counts events.
+    #[rustfmt::skip]
+    #[allow(clippy::type_complexity, reason = "a row of a table")]
+    pub const COUNTERS: [(&'static str, &'static str, fn(&Self) -> u64); EVENTS] = [
+        ("low", "Times that reclaim asked a group within its low", |it| it.low),
+        ("high", "Charges that left the usage above high", |it| it.high),
+        ("max", "Charges that at first did not fit under max", |it| it.max),
+        ("refused", "Charges that max refused", |it| it.refused),
+        ("overshot", "Charges above max that could not be refused", |it| it.overshot),
+        ("drained_bytes", "Stock taken back from CPUs", |it| it.drained_bytes),
+        ("reclaimed_bytes", "Bytes that reclaimers freed", |it| it.reclaimed_bytes),
+        ("reclaim_failed", "Calls of reclaimers that freed nothing", |it| it.reclaim_failed),
+        ("reclaim_unreturned", "Calls of reclaimers that reported bytes of which none came back", |it| it.reclaim_unreturned),
+        ("throttled_ns", "Time that charges slept above high", |it| ns(it.throttled)),
+        ("over_returned_bytes", "Bytes returned that were not charged, by a bug of the program", |it| it.over_returned_bytes),
+        ("panicked_callbacks", "Callbacks that panicked", |it| it.panicked_callbacks),
+        ("gave_up", "Charges that waited and were given up", |it| it.gave_up),
+    ];
+
+    fn new(count: impl Fn(Event) -> u64) -> Self {
+        Self {
+            low: count(Event::Low),
+            high: count(Event::High),
+            max: count(Event::Max),
+            refused: count(Event::Refused),
+            overshot: count(Event::Overshot),
+            drained_bytes: count(Event::Drained),
+            reclaimed_bytes: count(Event::Reclaimed),
+            reclaim_failed: count(Event::ReclaimFailed),
+            reclaim_unreturned: count(Event::ReclaimUnreturned),
+            throttled: Duration::from_nanos(count(Event::Throttled)),
+            over_returned_bytes: count(Event::OverReturned),
+            panicked_callbacks: count(Event::Panicked),
+            gave_up: count(Event::GaveUp),
+        }
+    }
+
+    fn count(&self, event: Event) -> u64 {
+        let (_, _, get) = Self::COUNTERS[event as usize];
+        get(self)
+    }
+
     /// Events since `before`, which must be earlier counts of the same group. If a count is less than before, as for another
     /// group, the result is 0.
     #[must_use]
     pub fn since(&self, before: &Events) -> Events {
-        Events {
-            low: self.low.saturating_sub(before.low),
-            high: self.high.saturating_sub(before.high),
-            max: self.max.saturating_sub(before.max),
-            refused: self.refused.saturating_sub(before.refused),
-            overshot: self.overshot.saturating_sub(before.overshot),
-            drained_bytes: self.drained_bytes.saturating_sub(before.drained_bytes),
-            reclaimed_bytes: self.reclaimed_bytes.saturating_sub(before.reclaimed_bytes),
-            reclaim_failed: self.reclaim_failed.saturating_sub(before.reclaim_failed),
-            reclaim_unreturned: self
-                .reclaim_unreturned
-                .saturating_sub(before.reclaim_unreturned),
-            throttled: self.throttled.saturating_sub(before.throttled),
-            over_returned_bytes: self
-                .over_returned_bytes
-                .saturating_sub(before.over_returned_bytes),
-            panicked_callbacks: self
-                .panicked_callbacks
-                .saturating_sub(before.panicked_callbacks),
-            gave_up: self.gave_up.saturating_sub(before.gave_up),
-        }
+        Self::new(|event| self.count(event).saturating_sub(before.count(event)))
     }
+}
+
+fn ns(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 impl fmt::Display for Events {
     /// Prints the counts that are not 0.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut lead = "";
-        let mut show = |name: &str, value: &dyn fmt::Display, is_zero: bool| {
-            if is_zero {
-                return Ok(());
+        for (name, _, get) in Self::COUNTERS {
+            let count = get(self);
+            if count == 0 {
+                continue;
             }
-            write!(f, "{}{name} {value}", std::mem::replace(&mut lead, ", "))
-        };
-        show("low", &self.low, self.low == 0)?;
-        show("high", &self.high, self.high == 0)?;
-        show("max", &self.max, self.max == 0)?;
-        show("refused", &self.refused, self.refused == 0)?;
-        show("overshot", &self.overshot, self.overshot == 0)?;
-        let (drained, reclaimed) = (self.drained_bytes, self.reclaimed_bytes);
-        show("drained", &Bytes(drained), drained == 0)?;
-        show("reclaimed", &Bytes(reclaimed), reclaimed == 0)?;
-        let failed = self.reclaim_failed;
-        show("reclaim failed", &failed, failed == 0)?;
-        let unreturned = self.reclaim_unreturned;
-        show("reclaim unreturned", &unreturned, unreturned == 0)?;
-        let slept_ms = format_args!("{:.1} ms", self.throttled.as_secs_f64() * 1e3).to_string();
-        show("throttled", &slept_ms, self.throttled.is_zero())?;
-        let over_returned = self.over_returned_bytes;
-        show("over-returned", &Bytes(over_returned), over_returned == 0)?;
-        let panicked = self.panicked_callbacks;
-        show("panicked callbacks", &panicked, panicked == 0)?;
-        show("gave up", &self.gave_up, self.gave_up == 0)?;
+            let is_word = |part: &&str| !matches!(*part, "bytes" | "ns");
+            let words: Vec<&str> = name.split('_').filter(is_word).collect();
+            write!(f, "{lead}{} ", words.join(" "))?;
+            match name.rsplit('_').next() {
+                Some("bytes") => Bytes(count).fmt(f)?,
+                Some("ns") => write!(f, "{:.1} ms", count as f64 / 1e6)?,
+                _ => count.fmt(f)?,
+            }
+            lead = ", ";
+        }
         if lead.is_empty() {
             f.write_str("nothing")?;
         }
@@ -167,22 +183,7 @@ impl<M: Machine> EventCounts<M> {
     }
 
     fn read(words: &[M::Word]) -> Events {
-        let count = |event: Event| words[event as usize].load(MemoryOrder::Relaxed);
-        Events {
-            low: count(Event::Low),
-            high: count(Event::High),
-            max: count(Event::Max),
-            refused: count(Event::Refused),
-            overshot: count(Event::Overshot),
-            drained_bytes: count(Event::Drained),
-            reclaimed_bytes: count(Event::Reclaimed),
-            reclaim_failed: count(Event::ReclaimFailed),
-            reclaim_unreturned: count(Event::ReclaimUnreturned),
-            throttled: Duration::from_nanos(count(Event::Throttled)),
-            over_returned_bytes: count(Event::OverReturned),
-            panicked_callbacks: count(Event::Panicked),
-            gave_up: count(Event::GaveUp),
-        }
+        Events::new(|event| words[event as usize].load(MemoryOrder::Relaxed))
     }
 
     /// Counts at the group itself.
@@ -231,5 +232,12 @@ mod tests {
             "low 1, reclaimed 1.00 MiB, reclaim failed 2, reclaim unreturned 3, throttled 1.5 ms"
         );
         assert_eq!(before.since(&after), Events::default());
+    }
+
+    #[test]
+    fn each_counter_reads_its_event() {
+        let counts = Events::new(|event| event as u64 + 1);
+        let read = Events::COUNTERS.map(|(_, _, get)| get(&counts));
+        assert_eq!(read, std::array::from_fn(|index| index as u64 + 1));
     }
 }
