@@ -148,15 +148,9 @@ const BYTES: &[&[&str]] = &[&["NonNull"], &["HostFrames"], &["bursar_alloc"]];
 
 /// Lines above an ordering in which a comment names the access that it pairs with.
 const NEAR: usize = 8;
-/// Orderings above `Relaxed`, and words of a comment that names the partner of each.
-const ORDERINGS: &[(&str, &[&str])] = &[
-    ("::Acquire", &["Acquire"]),
-    ("::Release", &["Release"]),
-    ("::AcqRel", &["AcqRel"]),
-    ("::SeqCst", &["SeqCst", "Full"]),
-    ("::Full", &["Full"]),
-    (".fence()", &["fence"]),
-];
+/// Types of orderings, and those above `Relaxed`. A comment that names the partner of one begins with its word.
+const ORDERS: &[&str] = &["Ordering", "MemoryOrder"];
+const STRONG: &[&str] = &["Acquire", "Release", "AcqRel", "SeqCst", "Full"];
 
 /// A rule: adds a line for each error.
 type Rule = fn(&[Package], &mut Vec<String>);
@@ -440,15 +434,12 @@ fn orderings_name_their_partners(packages: &[Package], errors: &mut Vec<String>)
             let lines: Vec<_> = text.into_iter().flat_map(str::lines).map(parts).collect();
             for (at, (code, _)) in lines.iter().enumerate() {
                 let near = &lines[at.saturating_sub(NEAR)..=at];
-                for (ordering, words) in ORDERINGS {
-                    let is_said = |(_, comment): &(&str, &str)| {
-                        words.iter().any(|word| comment.contains(word))
-                    };
-                    if has(code, ordering) && !near.iter().any(is_said) {
-                        let (line, word) = (at + 1, words[0]);
+                for word in strong(code) {
+                    if !near.iter().any(|(_, comment)| comment.contains(word)) {
                         errors.push(format!(
-                            "{path}:{line}: {ordering} without a partner. A comment at most {NEAR} lines above says it: \
-                             `// {word}: pairs with` and the function that has the other access"
+                            "{path}:{}: {word} without a partner. A comment at most {NEAR} lines above says it: `// {word}: pairs with` \
+                             and the function that has the other access",
+                            at + 1
                         ));
                     }
                 }
@@ -462,12 +453,16 @@ fn parts(line: &str) -> (&str, &str) {
     line.split_once("//").unwrap_or((line, ""))
 }
 
-/// Whether code has a name, and not a longer one that begins with it.
-fn has(code: &str, name: &str) -> bool {
-    let mut after = code
-        .match_indices(name)
-        .map(|(at, _)| &code[at + name.len()..]);
-    after.any(|rest| !rest.starts_with(|next: char| next.is_alphanumeric() || next == '_'))
+/// The orderings above `Relaxed` in a line of code, and fences.
+fn strong(code: &str) -> impl Iterator<Item = &'static str> {
+    let mut words: Vec<_> = STRONG.to_vec();
+    words.retain(|word| {
+        ORDERS
+            .iter()
+            .any(|of| code.contains(&format!("{of}::{word}")))
+    });
+    words.extend(code.contains(".fence()").then_some("fence"));
+    words.into_iter()
 }
 
 /// The numbers of the ratchet may fall, and not rise.

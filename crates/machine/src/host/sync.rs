@@ -23,6 +23,7 @@ pub struct HostWord(AtomicU64);
 #[inline]
 fn fence_if_full(order: MemoryOrder) {
     if cfg!(not(target_arch = "x86_64")) && order == MemoryOrder::Full {
+        // SeqCst: pairs with the fences of the other `Full` accesses.
         fence(Ordering::SeqCst);
     }
 }
@@ -39,7 +40,7 @@ fn fenced<R>(order: MemoryOrder, write: impl FnOnce() -> R) -> R {
 #[inline]
 fn loads(order: MemoryOrder) -> Ordering {
     fence_if_full(order);
-    // Acquire and Full: the caller names what they pair with, here and below.
+    // Acquire, Release, and SeqCst for Full: the caller names what they pair with.
     match order {
         MemoryOrder::Relaxed => Ordering::Relaxed,
         MemoryOrder::Acquire => Ordering::Acquire,
@@ -49,7 +50,7 @@ fn loads(order: MemoryOrder) -> Ordering {
 
 #[inline]
 fn stores(order: MemoryOrder) -> Ordering {
-    // Release and Full: the caller names what they pair with.
+    // Acquire, Release, and SeqCst for Full: the caller names what they pair with.
     match order {
         MemoryOrder::Relaxed => Ordering::Relaxed,
         MemoryOrder::Release => Ordering::Release,
@@ -59,7 +60,7 @@ fn stores(order: MemoryOrder) -> Ordering {
 
 #[inline]
 fn updates(order: MemoryOrder) -> Ordering {
-    // Acquire, Release and Full: the caller names what they pair with.
+    // Acquire, Release, and SeqCst for Full: the caller names what they pair with.
     match order {
         MemoryOrder::Relaxed => Ordering::Relaxed,
         MemoryOrder::Acquire => Ordering::Acquire,
@@ -103,7 +104,7 @@ impl AtomicWord for HostWord {
     }
     #[inline]
     fn compare_exchange(&self, current: u64, new: u64, order: MemoryOrder) -> Result<u64, u64> {
-        // Full and Acquire: the caller names what they pair with.
+        // Acquire, and SeqCst for Full: the caller names what they pair with.
         let failure = match order {
             MemoryOrder::Full => Ordering::SeqCst,
             _ => Ordering::Acquire,

@@ -12,7 +12,8 @@ use bursar::{Counter, Gauge, Memory, Statistic};
 use bursar_serve::{Builder, Server};
 use tempfile::TempDir;
 
-/// Turns a hang into a failure; nothing else depends on it.
+/// Turns a hang into a failure; nothing else depends on it. The server gives its clients as long, because one on a busy machine is not
+/// slow.
 const HANG: Duration = Duration::from_secs(60);
 
 pub const STATISTICS: &[Statistic] = &[
@@ -41,7 +42,7 @@ pub fn private_directory() -> TempDir {
 }
 
 pub fn scene() -> Scene {
-    scene_with(|builder| builder)
+    scene_with(|builder| builder.timeout(HANG))
 }
 
 pub fn scene_with(set: impl FnOnce(Builder) -> Builder) -> Scene {
