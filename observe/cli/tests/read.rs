@@ -153,7 +153,7 @@ fn what_cannot_be_read_is_refused_by_its_name() {
     let refused = |option: &str, value: &str, says: &str| {
         assert_refused(&["read", &file, option, value], 2, says);
     };
-    refused("-f", "csv", "table, json and html");
+    refused("-f", "csv", "table, json, html");
     refused("--kallsyms", "Cargo.toml", "no address of vmstat_update");
     refused("--record", &file, "would replace");
     let replacing = ["read", &file, "-f", "json", "-o", &file];

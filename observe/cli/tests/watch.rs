@@ -67,7 +67,7 @@ fn started(arguments: &[&str], stdout: Stdio) -> Child {
 fn wrong_usage_ends_with_2() {
     assert_refused(&["watch", "--light", "--deep"], 2, "cannot be used with");
     assert_refused(&["watch", "--seconds", "0"], 2, "0 is not in 1..=86400");
-    assert_refused(&["watch", "-f", "svg"], 2, "table, json and html");
+    assert_refused(&["watch", "-f", "svg"], 2, "table, json, html");
     assert_refused(
         &["watch", "--probe-stat", "/nowhere"],
         2,
