@@ -1,9 +1,11 @@
-//! Engine of the machine: its tasks, its CPUs, and the choice between two visible operations.
+//! Engine of the machine: its runs, and the schedule that chooses between two visible operations.
 //!
 //! A task runs until just before an operation that another could see: an access to a shared word, a lock, a completion,
-//! a section, sleep. There the engine decides which task goes on. In *virtual time* that is the earliest: each CPU has
+//! a section, sleep. There the schedule decides which task goes on. In *virtual time* that is the earliest: each CPU has
 //! a clock, operations cost time, and a seeded permutation that changes with time breaks ties. In an *exploration*
 //! there is no time, and a strategy chooses.
+//!
+//! A schedule knows the [`World`] that it works on, and not the engine.
 //!
 //! Run-ahead: a task whose CPU is the earliest anyway goes on without leaving its stack. The order of events is the
 //! same.
