@@ -2,6 +2,8 @@
 
 use std::process::ExitCode;
 
+use bursar_experiments::document::Document;
+
 use crate::args::Report;
 use crate::{format, result_file, table};
 use bursar_term::failure::Failure;
@@ -12,10 +14,12 @@ use bursar_term::output::{self, Output};
 pub fn report(report: &Report, global: &Global) -> Result<ExitCode, Failure> {
     let format = global.format()?;
     output::refuse_to_replace(&report.files, global.output.as_deref())?;
-    let mut documents = Vec::new();
+    let mut documents: Vec<Document> = Vec::new();
     for path in &report.files {
         documents.extend(result_file::read(path)?.documents);
     }
+    // What follows from the figures is not believed, but derived.
+    documents.iter_mut().for_each(Document::conclude);
     // Those of an experiment beside each other.
     let mut experiments: Vec<String> = Vec::new();
     for document in &documents {

@@ -30,12 +30,12 @@ fn planted_bugs_are_found_and_replayed_by_the_printed_command() {
     succeeded(&output);
     let document: serde_json::Value = serde_json::from_str(&stdout(&output)).expect("JSON");
     let results = document["results"].as_array().expect("a list");
-    assert_eq!(results.len(), 42);
+    assert_eq!(results.len(), 44);
     for result in results {
         let failure = &result["failure"];
         let command = failure["replay"].as_str().expect("a command");
         let mut words: Vec<&str> = command.split(' ').collect();
-        assert_eq!(words.remove(0), "bursar");
+        assert_eq!(words.remove(0), "bursar-lab");
         words.extend(["-f", "json"]);
         let again = bursar(&words);
         assert_eq!(again.status.code(), Some(1), "{command}");
