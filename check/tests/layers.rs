@@ -364,7 +364,13 @@ fn errors_of_the_product_show_their_message(packages: &[Package], errors: &mut V
                 }
             }
         }
-        let has_none = ["bursar-tower", "bursar-prometheus", "bursar-capi"];
+        let has_none = [
+            "bursar-tower",
+            "bursar-prometheus",
+            "bursar-capi",
+            "bursar-term",
+            "bursar-top",
+        ];
         if (found == 0) != has_none.contains(&package.name.as_str()) {
             errors.push(format!("{}: {found} error types", package.name));
         }
