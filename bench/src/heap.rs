@@ -5,7 +5,6 @@
 //! No wrapper is this program's allocator: each is called as one would be.
 
 use std::alloc::System;
-use std::hint::black_box;
 
 use bursar::{Freshness, Group, Limits, Memory};
 use bursar_alloc::{ByLayout, Charged, GroupAlloc, GroupExt, RealSize, Usable, UsableByClass};
@@ -235,8 +234,7 @@ fn pair<P: Pages>(pages: &P) -> u64 {
         unrolled!([0 1 2 3] |_number| {
             let mut block = pages.alloc().expect("memory for a block");
             P::touch(&mut block);
-            // As one that comes from elsewhere: whose it is must be looked up.
-            pages.free(black_box(block));
+            pages.free(block);
         });
     }
     BLOCK
@@ -250,7 +248,7 @@ fn ramp<P: Pages>(pages: &P, held: &mut Vec<P::Block>) -> u64 {
         held.push(block);
     }
     for block in held.drain(..) {
-        pages.free(black_box(block));
+        pages.free(block);
     }
     2 * RAMP as u64
 }
