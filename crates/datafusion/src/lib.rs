@@ -13,7 +13,7 @@
 //!
 //! let memory = Memory::builder().max(8 << 30).build()?;
 //! let tenant = memory.root().child("tenant-a", Limits::max(2 << 30))?;
-//! let share = FairShare::new(&tenant);       // those of its operators that spill share what it has
+//! let share = FairShare::new(&tenant);      // those of its operators that spill share what it has
 //! let history = History::new(100);          // of the last queries
 //! let shared = RuntimeEnv::default();       // disk, caches, object stores: one for all
 //!

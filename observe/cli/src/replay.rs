@@ -8,6 +8,7 @@
 //! | the document, for people | `text.rs` |
 //! | effects of changes of the kernel | `prediction.rs` |
 
+mod compared;
 mod document;
 mod figures;
 mod prediction;

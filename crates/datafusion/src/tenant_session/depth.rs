@@ -25,7 +25,8 @@ use super::readings::readings;
 const LINKS_A_LEVEL: usize = 8;
 /// Open brackets around a part of a text.
 const BRACKETS_MAX: usize = 32;
-/// Readings of tokens by the parser, which take about half a second.
+/// Readings of tokens by the parser. Of random texts with fewer, the longest took sqlparser 0.62 a third of a second, in a release build on an
+/// x86-64 virtual machine. With twice as many readings it takes twice the time.
 const READINGS_MAX: u64 = 1 << 20;
 /// Parts that a plan may have, after each reference to a common table expression or view is a copy of it.
 const PARTS_MAX: usize = 100_000;

@@ -3,13 +3,27 @@
 #![allow(
     dead_code,
     missing_docs,
+    unused_imports,
     reason = "each test uses some of it, and nobody else any"
 )]
 
-use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
+#[path = "../../../../crates/term/tests/common/program.rs"]
+mod program;
+
+use std::process::{Command, Output};
 
 use serde_json::Value;
+
+pub use program::{run as bursar, *};
+
+pub fn command() -> Command {
+    program(env!("CARGO_BIN_EXE_bursar-lab"))
+}
+
+/// Runs the program, which must end with 0, and returns its one document as JSON.
+pub fn parsed(args: &[&str]) -> Value {
+    serde_json::from_str(&document_of(args)).expect("one document")
+}
 
 /// A run of a fraction of a second.
 pub const QUICK: [&str; 10] = [
@@ -40,28 +54,6 @@ pub const SIMULATED: [&str; 12] = [
     "-squeries=2",
     "-svariants=combining,coalesced",
 ];
-
-pub fn command() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_bursar-lab"));
-    command.env_remove("NO_COLOR").env_remove("COLUMNS");
-    command.stdin(Stdio::null());
-    command
-}
-
-pub fn bursar(args: &[&str]) -> Output {
-    command().args(args).output().expect("the program starts")
-}
-
-/// Runs the program, which must end with 0, and returns its document.
-pub fn document_of(args: &[&str]) -> String {
-    succeeded(&bursar(args))
-}
-
-/// The document of a run that ended with 0.
-pub fn succeeded(output: &Output) -> String {
-    assert_eq!(output.status.code(), Some(0), "{}", stderr(output));
-    stdout(output)
-}
 
 /// The file of a quick simulated run.
 pub fn result(name: &str, more: &[&str]) -> Scratch {
@@ -95,11 +87,6 @@ pub fn assert_unlike(command: &str, one: &Scratch, other: &Scratch, cases: &[(&s
             assert_refused(&arguments, 2, said);
         }
     }
-}
-
-/// Runs the program, which must end with 0, and returns its one document as JSON.
-pub fn parsed(args: &[&str]) -> Value {
-    serde_json::from_str(&document_of(args)).expect("one document")
 }
 
 /// A file with a text.
@@ -142,64 +129,4 @@ fn without<'a>(arguments: &[&'a str], more: &[&str]) -> Vec<&'a str> {
         own.is_none_or(|own| !set.contains(&own))
     };
     arguments.iter().filter(is_kept).copied().collect()
-}
-
-pub fn stdout(output: &Output) -> String {
-    String::from_utf8(output.stdout.clone()).expect("text")
-}
-
-pub fn stderr(output: &Output) -> String {
-    String::from_utf8(output.stderr.clone()).expect("text")
-}
-
-/// Fails with this message, this code, and nothing on standard output.
-pub fn assert_refused(args: &[&str], code: i32, message: &str) {
-    let output = bursar(args);
-    assert_eq!(
-        output.status.code(),
-        Some(code),
-        "{args:?}: {}",
-        stderr(&output)
-    );
-    assert!(
-        stderr(&output).contains(message),
-        "{args:?}: {}",
-        stderr(&output)
-    );
-    assert!(output.stdout.is_empty(), "{args:?}: {}", stdout(&output));
-}
-
-/// A path for one test's file, gone when the test ends.
-pub struct Scratch(pub PathBuf);
-
-impl Scratch {
-    pub fn new(name: &str) -> Self {
-        let name = format!("bursar-lab-{}-{name}", std::process::id());
-        Self(std::env::temp_dir().join(name))
-    }
-
-    pub fn path(&self) -> &str {
-        self.0.to_str().expect("a temporary path is text")
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
-    }
-}
-
-/// Runs the program with a reader that goes away before it writes, or while it does: no error, and nothing to say.
-pub fn assert_survives_a_reader_that_goes_away(arguments: &[&str]) {
-    let mut child = command()
-        .args(arguments)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the program starts");
-    drop(child.stdout.take());
-    let output = child.wait_with_output().expect("the program ends");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(0), "{arguments:?}: {said}");
-    assert!(output.stderr.is_empty(), "{arguments:?}: {said}");
 }

@@ -2,12 +2,13 @@
 
 use std::path::Path;
 
-use bursar_replay::{Agreement, CRITERION, Figures, Load, MEASURES, Measure, Policies, agreement};
+use bursar_replay::{Agreement, CRITERION, Figures, Load, Policies};
 use bursar_sim::{CostModel, Topology};
 use bursar_watch::seen::Seen;
 use serde::Serialize;
 
-use super::figures::{OfPolicy, Spread, values};
+use super::compared::{Compared, compare, predicts};
+use super::figures::OfPolicy;
 use super::prediction::{Prediction, predictions};
 
 /// All runs of a replay.
@@ -61,22 +62,6 @@ pub(super) struct OfRecording {
 pub(super) struct Total {
     pub(super) agree: usize,
     pub(super) judged: usize,
-}
-
-/// A measure as it was seen and as the replay gives it.
-#[derive(Debug, Serialize)]
-pub(super) struct Compared {
-    pub(super) measure: &'static str,
-    #[serde(skip)]
-    pub(super) of: &'static Measure,
-    unit: &'static str,
-    /// On the recorded machine.
-    pub(super) seen: Option<f64>,
-    /// On the simulated machine, in virtual time.
-    pub(super) simulated: Option<Spread>,
-    pub(super) agreement: &'static str,
-    #[serde(skip)]
-    pub(super) ruling: Agreement,
 }
 
 #[derive(Debug, Serialize)]
@@ -150,46 +135,4 @@ impl Document {
             cannot_tell: load.unknown().to_vec(),
         }
     }
-}
-
-impl Compared {
-    fn disagrees(&self) -> bool {
-        matches!(self.ruling, Agreement::SeenBelow | Agreement::SeenAbove)
-    }
-
-    fn is_judged(&self) -> bool {
-        self.ruling == Agreement::Agrees || self.disagrees()
-    }
-}
-
-/// Whether the replay may predict a measure: it agrees, or cannot be judged and no other measure of its part disagrees.
-pub(super) fn predicts(measure: &Measure, rows: &[Compared]) -> bool {
-    let own = rows.iter().find(|row| row.of == measure);
-    match own.is_some_and(Compared::is_judged) {
-        true => own.is_some_and(|row| !row.disagrees()),
-        false => !(rows.iter()).any(|row| row.of.part == measure.part && row.disagrees()),
-    }
-}
-
-fn compare(load: &Load, seen: &Figures, replayed: &[Figures]) -> Vec<Compared> {
-    let compared = MEASURES.iter().map(|measure| {
-        let seen = seen.get(measure.name).copied();
-        let values = values(measure.name, replayed);
-        let ruling = match load.lacks(measure) {
-            true => Agreement::NotComparable,
-            false => agreement(measure, load.sets(measure), seen, &values),
-        };
-        Compared {
-            measure: measure.name,
-            of: measure,
-            unit: measure.unit.name(),
-            seen,
-            simulated: Spread::of(values),
-            agreement: Agreement::name(ruling),
-            ruling,
-        }
-    });
-    compared
-        .filter(|row| row.seen.is_some() || row.simulated.is_some())
-        .collect()
 }

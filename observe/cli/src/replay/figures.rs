@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use bursar_experiments::measure::Unit;
 use bursar_replay::{Figures, Load, MEASURES, Measure, Part, Policies};
+use bursar_term::units::{nanoseconds, percent, quantity};
 use serde::Serialize;
 
 /// Figures of all draws.
@@ -108,4 +110,14 @@ fn is_clear(differences: impl Iterator<Item = f64>) -> bool {
         all += 1;
     }
     all > 0 && less.max(more) * 10 >= all * 9
+}
+
+/// A figure in the unit of its measure.
+pub(super) fn in_unit(value: f64, unit: Unit) -> String {
+    match unit {
+        Unit::Ns => nanoseconds(value),
+        Unit::Ratio => percent(value),
+        Unit::PerSecond => format!("{}/s", quantity(value)),
+        _ => quantity(value),
+    }
 }

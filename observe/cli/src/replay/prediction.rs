@@ -3,9 +3,8 @@
 use bursar_replay::MEASURES;
 use serde::Serialize;
 
-use super::document::{Compared, predicts};
-use super::figures::{Change, OfPolicy, Spread};
-use super::text::in_unit;
+use super::compared::{Compared, predicts};
+use super::figures::{Change, OfPolicy, Spread, in_unit};
 
 /// A change of the kernel and what the replay says of it.
 #[derive(Debug, Serialize)]

@@ -1,13 +1,13 @@
 //! The document of a replay, for people.
 
-use bursar_experiments::measure::Unit;
 use bursar_replay::{MEASURES, Part};
 use bursar_term::grid::Grid;
 use bursar_term::markup::Markup;
-use bursar_term::units::{counted, nanoseconds, percent, quantity};
+use bursar_term::units::counted;
 
-use super::document::{Compared, Document, Total};
-use super::figures::{OfPolicy, Spread};
+use super::compared::Compared;
+use super::document::{Document, Total};
+use super::figures::{OfPolicy, Spread, in_unit};
 
 /// All tables and remarks.
 pub(super) fn text(document: &Document, form: Markup) -> String {
@@ -146,14 +146,4 @@ fn stock_median(columns: &[&OfPolicy], name: &str) -> f64 {
     let stock = columns.iter().find(|of| of.part.is_none());
     let change = stock.and_then(|of| of.simulated.get(name));
     change.map_or(f64::NAN, |change| change.figure.median)
-}
-
-/// A figure in the unit of its measure.
-pub(super) fn in_unit(value: f64, unit: Unit) -> String {
-    match unit {
-        Unit::Ns => nanoseconds(value),
-        Unit::Ratio => percent(value),
-        Unit::PerSecond => format!("{}/s", quantity(value)),
-        _ => quantity(value),
-    }
 }
