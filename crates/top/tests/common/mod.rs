@@ -7,7 +7,6 @@
     reason = "each test uses some of it, and nobody else any"
 )]
 
-#[path = "../../../term/tests/common/program.rs"]
 mod program;
 
 use std::process::Command;

@@ -7,7 +7,7 @@
     reason = "each test uses some of it, and nobody else any"
 )]
 
-#[path = "../../../../crates/term/tests/common/program.rs"]
+#[path = "../../../../crates/top/tests/common/program.rs"]
 mod program;
 
 use std::process::{Command, Output};
