@@ -1,7 +1,7 @@
 //! Costs of each step of the simulated machine: every constant, with its source and its uncertainty.
 //!
 //! [`constants!`] is the one table; the fields of [`CostModel`], their values, ranges and sources all come from it.
-//! `lab/docs/cost-model.md` shows the same table (a test compares them) and resolves the keys in brackets. The model is a
+//! `lab/docs/cost-model.md` resolves the keys in brackets (a test checks that). The model is a
 //! server without a hypervisor. Our own figures (`[vm]`) are from a virtual machine. Where that matters, the value is
 //! nearer to the bare machine and the range reaches ours.
 
