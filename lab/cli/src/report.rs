@@ -18,7 +18,7 @@ pub fn report(report: &Report, global: &Global) -> Result<ExitCode, Failure> {
     for path in &report.files {
         documents.extend(result_file::read(path)?.documents);
     }
-    // What follows from the figures is not believed, but derived.
+    // Conclusions of a document are derived from its figures, never believed.
     documents.iter_mut().for_each(Document::conclude);
     // Those of an experiment beside each other.
     let mut experiments: Vec<String> = Vec::new();

@@ -50,7 +50,7 @@ pub fn run(run: &Run, global: &Global) -> Result<ExitCode, Failure> {
     let done = jobs::run(batches, REVISION, &mailbox, &progress);
     let seconds = progress.seconds();
     drop(progress);
-    // What an interruption or a failure leaves behind is no document if it has no figures.
+    // An interruption or a failure leaves no document if there are no figures.
     if done.documents.is_empty() {
         let _ = writeln!(
             std::io::stderr(),

@@ -18,7 +18,7 @@ pub fn rough(value: f64, unit: Unit) -> String {
 
 /// A number that needs no more than one digit: marks of an axis of decades.
 pub fn exact(value: f64, unit: Unit) -> String {
-    // What is a whole number of the next unit, but for rounding, is one.
+    // A value that is a whole number of the next unit, but for rounding, gets that unit.
     let value = value * (1.0 + 1e-9);
     match unit {
         Unit::Ns => {

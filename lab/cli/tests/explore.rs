@@ -18,7 +18,7 @@ fn protocols_that_hold_end_with_0() {
             "{name}, by either kind of sections:\n{text}"
         );
     }
-    // What is printed follows from the seed alone.
+    // The printed text follows from the seed alone.
     assert_eq!(text, stdout(&bursar(&["explore", "--schedules", "200"])));
     let other = bursar(&["explore", "--schedules", "200", "--seed", "2"]);
     assert_ne!(text, stdout(&other));

@@ -39,7 +39,7 @@ fn interrupt(mut program: Command, line: &str, signal: &str) -> Option<i32> {
     let found = lines.find(|said| said.as_ref().expect("text").starts_with(line));
     assert!(found.is_some(), "`{line}` was not said");
     send(signal, &child);
-    // What it still has to say, so that it does not wait for a reader.
+    // Reads the rest of its output, so that the program does not wait for a reader.
     lines.for_each(drop);
     child.wait().expect("the program ends").code()
 }

@@ -1,4 +1,4 @@
-//! What goes to a terminal fits it: the width is that of COLUMNS, or of the terminal.
+//! Output for a terminal fits it: the width is that of COLUMNS, or of the terminal.
 
 mod common;
 

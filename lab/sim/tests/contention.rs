@@ -5,7 +5,7 @@ use bursar_machine::Machine;
 use bursar_rig::Tasks;
 use bursar_sim::{Settings, Simulator, Topology};
 
-/// What each CPU does, again and again.
+/// Work of each CPU, again and again.
 #[derive(Clone, Copy)]
 enum Load {
     /// A charge and its return.

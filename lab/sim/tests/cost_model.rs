@@ -4,7 +4,7 @@ use bursar_sim::{Constant, CostModel};
 
 const DOCUMENT: &str = include_str!("../../docs/cost-model.md");
 
-/// What stands in brackets, as in `[vm]`.
+/// Keys in brackets, such as `[vm]`.
 fn keys(text: &str) -> Vec<&str> {
     text.split('[')
         .skip(1)

@@ -100,7 +100,7 @@ fn what_is_known_of_the_bytes_changes_as_on_the_host() {
     assert_eq!(block.content(), Content::Unbacked);
 }
 
-/// What `work` takes on a machine where another task computes, with one of each content in turn.
+/// Time of `work` on a machine where another task computes, with one block of each content in turn.
 fn cost_of(work: fn(&<Sim as Machine>::Frames, &mut Block), content: Content, whole: bool) -> u64 {
     let simulator = simulator();
     let machine = simulator.machine();

@@ -34,7 +34,7 @@ pub fn calm(cpus: usize, seed: u64) -> (Simulator, Sim, Memory<Sim>) {
     (simulator, machine, memory)
 }
 
-/// What strikes a machine of so many CPUs.
+/// Faults that strike a machine of so many CPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Struck {
     Not,
@@ -88,7 +88,7 @@ impl Struck {
     }
 }
 
-/// What happened between two moments.
+/// Events between two moments.
 pub fn between(before: Counts, after: Counts) -> Counts {
     let mut counts = after;
     counts.events -= before.events;
@@ -103,7 +103,7 @@ pub fn between(before: Counts, after: Counts) -> Counts {
     counts
 }
 
-/// What `work` does to the machine when it runs alone on a CPU.
+/// Cost of `work` to the machine when it runs alone on a CPU.
 pub fn cost_on(simulator: &Simulator, cpu: u32, work: impl FnOnce() + Send) -> Counts {
     let before = simulator.counts();
     simulator

@@ -1,4 +1,4 @@
-//! What groups are known to hold, in ordinary memory.
+//! Numbers that groups are known to have, in ordinary memory.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use bursar_sim::Sim;
 
 use super::{BALANCE, BATCHED, EAGER, ROWS};
 
-/// What a group is known to hold. The simulator runs one task at a time, so this needs no care.
+/// Numbers that a group is known to have. The simulator runs one task at a time, so this needs no care.
 #[derive(Default)]
 pub struct Truth {
     pub bytes: Flow,

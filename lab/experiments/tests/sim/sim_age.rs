@@ -18,7 +18,7 @@ const CPUS: usize = 64;
 const OTHERS: usize = 100;
 const ROUNDS: usize = 6;
 
-/// What is read.
+/// Scope of a read.
 #[derive(Clone, Copy, Debug)]
 enum Scope {
     Root,
@@ -88,7 +88,7 @@ fn read_while_others_update(sections: SectionKind, scope: Scope) {
             group.read(Freshness::Exact).expect("readers may flush");
             let took_ns = machine.now_ns() - began_ns;
             assert!(took_ns >= US, "too fast to show anything: {took_ns} ns");
-            // What the flush has passed by before it ended is older than that.
+            // An update that the flush had passed by before it ended is older than that.
             for part in [8, 2, 1] {
                 let age = Duration::from_nanos(took_ns / part);
                 check(machine, group, updates, age);

@@ -182,7 +182,7 @@ impl Run {
                 assert_eq!(reading.usage().value, query.truth.bytes.value());
                 assert!(query.group.reserved() as i64 >= query.truth.bytes.value());
             }
-            // What is reserved beyond is stock, and it can all be taken back.
+            // Bytes that are reserved beyond are stock, and all of it can be taken back.
             assert!(tenant.group.reserved() as i64 >= held);
             tenant.group.set_max(0);
             assert_eq!(tenant.group.reserved() as i64, held);

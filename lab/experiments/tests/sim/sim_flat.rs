@@ -142,8 +142,8 @@ fn a_refusal_passes_a_fence_for_each_slice_with_stock_and_none_without() {
     }
 }
 
-/// Each lock that anybody takes is held for 10 ms here, so who takes one, or waits for one who has, is late by that. What
-/// may not wait charges and returns meanwhile, past the stock too, in microseconds.
+/// Each lock that anybody takes is held for 10 ms here, so who takes one, or waits for one who has, is late by that.
+/// Calls that may not wait charge and return meanwhile, past the stock too, in microseconds.
 #[test]
 fn nothing_that_may_not_wait_does_while_stock_is_taken_back() {
     for cpus in [8, 72, 384] {

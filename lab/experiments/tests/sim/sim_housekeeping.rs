@@ -256,7 +256,7 @@ fn wakeups(
             housekeeping.fire(shard);
         }
         if own_ns <= now_ns {
-            // Whoever is awake looks.
+            // A CPU that is awake looks.
             housekeeping.awake(shard);
             own_ns = rounded(now_ns);
         }

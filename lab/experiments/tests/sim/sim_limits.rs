@@ -69,7 +69,7 @@ struct Company {
     tenant: Group<Sim>,
     queries: Vec<Group<Sim>>,
     log: Log,
-    /// What all hold: noted after it is charged, and before it is returned.
+    /// Bytes of all tasks: noted after the charge, and before the return.
     held: AtomicU64,
     refused: AtomicU64,
 }

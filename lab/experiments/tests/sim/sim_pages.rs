@@ -1,8 +1,8 @@
 //! Pages on simulated machines: each page is in one place and none is lost, while CPUs stand still, holders of locks stall,
-//! sections are preempted and tasks are killed; and whoever is not in the way of somebody who stalls goes on.
+//! sections are preempted and tasks are killed. A task that needs nothing of a stalled one goes on.
 //!
-//! A task that never comes back while it holds a lock is not among the faults: whoever needs that lock waits for ever, here as
-//! in the kernel. A lock is short, and a process's threads are not killed one by one.
+//! A task that never comes back while it holds a lock is not among the faults: tasks that need that lock wait without end,
+//! here as in the kernel. A lock is short, and a process's threads are not killed one by one.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};

@@ -12,7 +12,7 @@ use crate::common::{Body, US, builder, calm, cost_on, settings};
 /// The most stock of one group on one CPU, bytes: the documented batch.
 const BATCH: u64 = 256 << 10;
 
-/// What is reserved and not charged.
+/// Bytes that are reserved and not charged.
 fn stock_of(group: &Group<Sim>) -> u64 {
     let reading = group.read(Freshness::Exact).expect("readers may flush");
     group.reserved() - reading.usage().value as u64
@@ -117,8 +117,8 @@ fn one_cpu_takes_back_the_stock_of_all_others() {
 const PLAIN: &[Statistic] = &[Statistic::counter("rows")];
 const ROWS: Counter = Counter::from_name(PLAIN, "rows");
 
-/// Simulated shards are made when they are first touched, as on the host. What the counts can show: to make a group, to
-/// read it and to flush above it takes as many steps on 1,024 CPUs as on 8, and idle ones add none to a flush. (Without eager
+/// Simulated shards are made when they are first touched, as on the host. The counts show that to make a group, to read it
+/// and to flush above it takes as many steps on 1,024 CPUs as on 8, and that idle groups add none to a flush. (Without eager
 /// statistics: a reading's own part of those is what the children have not, which is a look at each.)
 #[test]
 fn idle_groups_cost_nothing_by_cpu() {

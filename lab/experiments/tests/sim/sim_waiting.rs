@@ -72,8 +72,8 @@ fn in_order(cpus: usize, struck: Struck) {
     let tenant = memory.root().child("tenant", Limits::max(SHARE)).unwrap();
     let queries = ["0", "1", "2"].map(|name| tenant.child(name, Limits::none()).unwrap());
     let first = SimMutex::new(tenant.try_charge(SHARE).ok());
-    // Who polled first, and who was served. The gate makes the first polls one after the other, so that the order of
-    // tickets is known.
+    // Tasks in the order of their first polls, and in the order in which they were served. The gate makes the first
+    // polls one after the other, so that the order of tickets is known.
     let gate = SimMutex::new(Vec::new());
     let served = Mutex::new(Vec::new());
     let task = |number: usize| -> Body<'_> {
@@ -117,8 +117,8 @@ fn waiters_are_served_in_the_order_of_their_tickets() {
     }
 }
 
-/// Waiters of all sizes at two limits, some of which give up or are killed, beside those who do not wait and a limit that
-/// moves: who waits is served in the end, or the machine finds that a task waits for ever.
+/// Waiters of all sizes at two limits, some of which give up or are killed, beside tasks that do not wait and a limit
+/// that moves. Each waiter is served in the end, or the machine finds that a task waits without end.
 fn in_turmoil(cpus: usize, struck: Struck) {
     let tasks = cpus.clamp(16, 384) as u32;
     let simulator = simulator(cpus, struck, tasks / 2);
