@@ -37,7 +37,7 @@ pub(crate) fn needed(load: &Load, cpus: usize) -> u64 {
         let [mut net, mut most] = [0_i64; 2];
         // A copy of the load may begin anywhere in it, and go on from its beginning.
         for it in cpu.moves.iter().chain(&cpu.moves) {
-            // What refills leave over is not counted on: they may come later than they did.
+            // Pages that refills leave over are not counted on: they may come later than they did.
             net = match it.kind {
                 BurstKind::Drain => net + i64::from(it.pages),
                 BurstKind::Refill => (net - i64::from(it.pages)).max(0),

@@ -89,7 +89,7 @@ fn light_files_of_both_programs_have_the_calls_and_flushes_that_other_tools_coun
             (Answer::CannotTell, Answer::Absent),
             "{name}"
         );
-        // What no file of these has.
+        // No file of these has the interval.
         assert!(!seen.deep && lacks(&seen, "vm.stat_interval"));
     }
 }
