@@ -215,7 +215,7 @@ fn main() -> ExitCode {
             results = one.scope(|| way(n)).wrapping_add(results);
         }
         faults.extend(wrong(name, &groups));
-        // A block counts where it was made, whoever frees it.
+        // A block counts in the group where it was made, whichever thread frees it.
         let kept: Vec<_> = one.scope(|| (0..ROUNDS).map(made).collect());
         let usage = one.read(Freshness::Exact).expect("not removed").usage();
         if usage.value < (ROUNDS * 240) as i64 {

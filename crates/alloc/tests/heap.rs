@@ -1,4 +1,4 @@
-//! The program's allocator, charged to groups: conservation, whoever frees what where.
+//! The program's allocator, charged to groups: conservation, whichever thread frees a block.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ fn usage(group: &Group) -> i64 {
     outside(|| group.read(Freshness::Exact).unwrap().usage().value)
 }
 
-/// What a block of the test really takes, its label included.
+/// Real size of a block of the test, its label included.
 #[cfg(target_os = "linux")]
 fn real(block: &[u8]) -> i64 {
     // SAFETY: the start of a block of the system's allocator, in use.
@@ -278,7 +278,8 @@ fn real_bytes_beside_reservations() {
     assert_eq!(heap_drift(&query, &heap).unwrap().unreserved(), 0);
 }
 
-/// What Bursar itself allocates while a task is in the group is nobody's: it is reused, so the group would never be empty.
+/// Bursar's own allocations while a task is in the group are charged to nobody: they are reused, so the group
+/// would never be empty.
 #[test]
 fn bursars_own_records_are_nobodys() {
     let memory = Memory::host().unwrap();

@@ -353,7 +353,7 @@ fn a_panicking_thread_sets_nothing() {
     assert!(call_while_unwinding());
 }
 
-/// A hook calls on one thread while another thread sets the hook: neither waits for the other for ever.
+/// A hook calls on one thread while another thread sets the hook: both return.
 #[test]
 fn a_hook_that_calls_while_another_thread_sets_it() {
     if !is_child("a_hook_that_calls_while_another_thread_sets_it") {

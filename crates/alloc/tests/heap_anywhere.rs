@@ -321,7 +321,7 @@ fn a_forked_child_allocates_and_frees() {
         let least = own.len() as i64;
         let right = first >= least && usage(&group) >= least && usage(&group) < (1 << 19) + 10_000;
         drop(own);
-        // What the books came to need, and keep, was allocated in the group.
+        // The books allocated in the group, and keep what they have.
         let empty = usage(&group) < 10_000;
         // SAFETY: ends the process at once.
         unsafe { libc::_exit(if right && empty { 0 } else { 1 }) };
@@ -366,7 +366,7 @@ async fn futures_carry_their_group_between_threads() {
         for (group, task) in groups.iter().zip(tasks) {
             let kept = task.await.unwrap();
             has_moved |= kept.iter().any(|(thread, _)| *thread != kept[0].0);
-            // What it returns is the group's until it is freed here.
+            // The returned blocks are the group's until they are freed here.
             let blocks: i64 = kept.iter().map(|(_, block)| block.capacity() as i64).sum();
             assert!(
                 usage(group) >= blocks && usage(group) < blocks + 20_000,
@@ -374,7 +374,7 @@ async fn futures_carry_their_group_between_threads() {
                 usage(group)
             );
             drop(kept);
-            // What the runtime came to need while it polled, and keeps: a queue of wakers.
+            // The runtime keeps a queue of wakers, which it allocated while it polled.
             assert!(usage(group) < 2000, "{group}: {}", usage(group));
         }
         if has_moved {
@@ -399,7 +399,8 @@ async fn futures_dropped_half_way_leave_nothing() {
         tokio::task::yield_now().await;
         task.abort();
         let _ = task.await;
-        // What the runtime keeps, as above. Twenty rounds that each leave a block of 1000 bytes would be more.
+        // The runtime keeps a queue, as above. Twenty rounds that each leave a block of 1000 bytes would be
+        // more.
         assert!(usage(&group) < 2000, "{}", usage(&group));
     }
 }

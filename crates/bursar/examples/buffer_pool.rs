@@ -156,7 +156,7 @@ fn usage(group: &Group) -> Result<u64, Box<dyn Error>> {
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    // Quicker than anybody would want it, so that the end is to be seen: looks each ms, and keeps 256 KiB a CPU.
+    // Quicker than a program needs it, so that the end can be seen: looks each ms, and keeps 256 KiB a CPU.
     let options = PageOptions {
         bytes_per_node: Some(64 << 20),
         // Each tick is a period.
@@ -171,7 +171,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut pools = Vec::new();
     let mut reclaimers = Vec::new();
     for name in ["acme", "umbrella"] {
-        // What is within `min` nobody takes away.
+        // Reclaim never takes memory within `min`.
         let group = shared.child(name, Limits::max(6 << 20).min(2 << 20))?;
         let pool = Arc::new(Pool {
             group: group.clone(),

@@ -126,7 +126,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     timeline.row();
 
     drop((more, evicts_first, evicts_last));
-    println!("\nwhat happened in all, with all below:");
+    println!("\nevents of each group and all below:");
     for group in [&root, &greedy, &protected] {
         say(&format!("  {:<11} {}", group.path(), group.events()));
     }
@@ -154,7 +154,7 @@ impl Cache {
         let pieces = self.pieces.clone();
         self.group.add_reclaimer(0, move |request| {
             let (mut freed, mut out) = (0, Vec::new());
-            // Whoever charges may hold the lock: only try.
+            // The charging task may hold the lock: only try.
             let Ok(mut pieces) = pieces.try_lock() else {
                 return 0;
             };
@@ -164,7 +164,7 @@ impl Cache {
                 freed += piece.bytes();
                 out.push(piece);
             }
-            // First the lock: dropping a charge may call those who wait for memory.
+            // First the lock: dropping a charge may wake tasks that wait for memory.
             drop(pieces);
             drop(out);
             freed
@@ -186,7 +186,7 @@ impl Cache {
     }
 }
 
-/// What the two tenants use, row by row, and what happened since the row before.
+/// Usage of the two tenants, row by row, and events since the row before.
 struct Timeline<'a> {
     begun: Instant,
     shown_ms: Option<u128>,

@@ -1,4 +1,5 @@
-//! What the C interface costs, beside the same in Rust or of the C library: nanoseconds a pair, in turns within one run.
+//! Cost of the C interface, beside the same in Rust or of the C library: nanoseconds a pair, in turns within
+//! one run.
 //!
 //! `cargo build --release -p bursar-capi && cargo run --release -p bursar-capi --example c_cost`
 

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use syn::{Item, ReturnType, Type};
 
-/// What C calls a Rust type.
+/// Names that C has for Rust types.
 const TYPES: [(&str, &str); 18] = [
     ("c_int", "int"),
     ("c_char", "char"),

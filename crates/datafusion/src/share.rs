@@ -136,7 +136,7 @@ impl Standing {
     pub(crate) fn share(&self) -> u64 {
         let others = self.used.saturating_sub(self.spillable);
         let parts = (self.active + self.idle.min(1)).max(1);
-        // What others use may be the merges'.
+        // The others' bytes may be those of merges.
         let kept_back = self.merges.min(1) * (self.limit / (parts + 1));
         self.limit.saturating_sub(others.max(kept_back)) / parts
     }

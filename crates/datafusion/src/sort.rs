@@ -97,7 +97,7 @@ impl State {
         }
         self.between = match part {
             Part::Rows => self.between.saturating_add(bytes),
-            // What the merge put out had come from the rows.
+            // Rows that the merge put out came from the sorted rows.
             Part::Merge => self.between.saturating_sub(bytes),
         };
     }

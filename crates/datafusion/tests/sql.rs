@@ -205,7 +205,7 @@ async fn finished_queries_are_rows() {
     );
 }
 
-/// What refused is named, also if it was no limit.
+/// The limit that refused is named, also if it was a share or pressure.
 #[tokio::test]
 async fn a_share_and_pressure_are_named() {
     let scene = scene();

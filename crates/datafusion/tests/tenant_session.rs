@@ -76,7 +76,7 @@ impl Scene {
         }
     }
 
-    /// What a limit consists of, as the session has it.
+    /// Checks the pool and the options of which a limit consists, as the session has them.
     fn assert_bound(&self, after: &str) {
         let runtime = self.context.runtime_env();
         assert!(

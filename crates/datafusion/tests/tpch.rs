@@ -109,7 +109,7 @@ async fn tenants_at_once() {
             let error = starved.query(query(name)).await.unwrap_err();
             assert_exhausted(&error, "/tiny");
         }
-        // What needs less than there is still runs.
+        // A query that needs less than there is still runs.
         let (answer, _) = starved.query(query("q6")).await.unwrap();
         assert_same(query("q6"), &answer, &q6);
     });
@@ -177,7 +177,7 @@ async fn a_stream_that_is_dropped_half_way_returns_all() {
         assert!(stream.next().await.unwrap().unwrap().num_rows() > 0);
         assert!(usage(&group) > 0, "something is held while rows come");
         drop((stream, plan, session));
-        // What runs in tasks of its own returns what it holds when they are dropped, which the runtime does soon.
+        // Tasks that a query spawned return their bytes when the runtime drops them, which it does soon.
         while usage(&group) > 0 {
             tokio::task::yield_now().await;
         }

@@ -68,7 +68,8 @@ fn a_freezer_without_a_pause_and_one_that_hardly_ever_comes() {
     }
 }
 
-/// What was under way when a list was frozen has ended, one way or the other, when the freezer looks.
+/// Operations that were under way when a list was frozen have ended, one way or the other, when the freezer
+/// looks.
 #[test]
 fn nothing_comes_after_the_fence() {
     const ROUNDS: u64 = 20_000;
@@ -172,7 +173,7 @@ fn lists_that_do_not_exist() {
     let _ = stacks.head(Shard(0), 1);
 }
 
-/// What would make a token of nothing is refused, in any build.
+/// Calls that would make a token of nothing are refused, in any build.
 #[test]
 fn bounds_and_turns_are_kept() {
     use bursar_machine::Shard;

@@ -130,7 +130,7 @@ impl Found {
         let turn = Turn::try_take(&opened);
         for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
             let (path, name) = (entry.path(), entry.file_name());
-            // What is no socket refuses connections, too.
+            // Files that are no sockets refuse connections, too.
             let is_socket = entry.file_type().is_ok_and(|kind| kind.is_socket());
             if !is_socket || path.extension() != Some(OsStr::new("sock")) {
                 continue;

@@ -105,7 +105,7 @@ pub fn refuse_to_replace<'a>(
     let Some(output) = output else {
         return Ok(());
     };
-    // What does not exist, or cannot be looked at, is said where it is opened.
+    // The call that opens a path reports one that does not exist or cannot be looked at.
     let identity = |path: &Path| {
         let metadata = fs::metadata(path).ok().filter(fs::Metadata::is_file);
         metadata.map(|metadata| (metadata.dev(), metadata.ino()))

@@ -66,7 +66,7 @@ impl Kind {
             }
             Err(error) => return Err(error),
         };
-        // What fails for a file beside it would fail for the document.
+        // An error for a file beside it would come for the document as well.
         let (beside, _) = create_beside(&file)?;
         fs::remove_file(beside)?;
         Ok(Self::File(file))

@@ -238,7 +238,7 @@ impl Model {
             }
             let below = &mut children[at];
             let has_children = !below.is_empty();
-            // What a filter finds is shown, folded or not.
+            // Rows that a filter finds are shown, folded or not.
             let is_folded =
                 has_children && needle.is_empty() && self.folded.contains(&groups[at].path);
             rows.push(Row {

@@ -1,4 +1,4 @@
-//! The layer between a service and whoever calls it: what is charged when, and who is asked what.
+//! The layer between a service and its caller: which bytes are charged when, and which of the two is asked.
 
 use std::alloc::System;
 use std::convert::Infallible;
@@ -83,7 +83,7 @@ fn frames(left: usize) -> Frames {
     }
 }
 
-/// What the service under the layer was asked.
+/// Requests that reached the service under the layer.
 #[derive(Clone, Default)]
 struct Asked {
     ready: Arc<AtomicUsize>,
@@ -224,7 +224,7 @@ fn the_call_the_future_and_the_body_are_the_tenants() {
     let second = poll_frame(body.as_mut());
     own();
     assert_eq!(usage(&group) / MIB, 2);
-    // Whoever frees them.
+    // Another thread may free them.
     thread::spawn(|| drop(first)).join().unwrap();
     assert_eq!(usage(&group) / MIB, 1);
     drop((second, poll_frame(body.as_mut())));

@@ -202,7 +202,7 @@ fn a_tenant_over_its_limit_is_refused_and_others_are_served() {
                 assert_eq!(bytes == 50_000, status == StatusCode::OK);
             }
         }
-        // What is served already goes on; and once it is sent, there is room again.
+        // Requests that are served already go on; and once they are sent, there is room again.
         released.add_permits(1);
         let (mut greedy, answer) = much.await.unwrap();
         assert_eq!(answer, (StatusCode::OK, 4 * MIB));
@@ -297,7 +297,7 @@ fn a_connection_cut_half_way_leaves_nothing() {
     });
 }
 
-/// What the example does, with a handler that gives memory to other workers.
+/// The example, with a handler that gives memory to other workers.
 #[test]
 fn under_load_nothing_is_left() {
     const CLIENTS: u64 = 4;
@@ -349,7 +349,7 @@ fn under_load_nothing_is_left() {
         running.end().await;
         refused
     });
-    // What workers came to need while they polled for a tenant, and keep: queues of wakers that yielded.
+    // Workers keep queues of wakers that yielded, which they allocated while they polled for a tenant.
     drop(runtime);
     assert_nothing_is_left(&memory, &tenants);
     for (tenant, refused) in refused {

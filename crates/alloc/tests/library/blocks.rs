@@ -25,7 +25,7 @@ struct Block {
     layout: Layout,
     /// Bytes of its pages; `None` for one of the inner allocator.
     pages: Option<usize>,
-    /// What each of its bytes should be.
+    /// Value that each of its bytes should have.
     fill: u8,
 }
 
@@ -67,7 +67,7 @@ impl Block {
             self.address.write_bytes(fill, end);
             let last = self.address.add(len - end);
             last.write_bytes(fill, end);
-            // What a later copy may make the last bytes of a smaller block.
+            // These may become the last bytes of a smaller block by a later copy.
             let size = self.layout.size();
             let near = size.saturating_sub(END_BYTES);
             self.address.add(near).write_bytes(fill, size - near);
@@ -287,7 +287,7 @@ fn a_limit_refuses_and_nothing_changes() {
     }
     // SAFETY: both are ours.
     unsafe {
-        // What fits the pages that are there needs no more.
+        // A size that fits the pages that are there needs no more pages.
         let grown = alloc
             .grow(large.cast(), pages, layout(128 << 10, 8))
             .unwrap();
@@ -298,7 +298,7 @@ fn a_limit_refuses_and_nothing_changes() {
     assert_eq!(usage(&group), 0);
 }
 
-/// Whoever shrinks never fails for a limit, in whichever class it ends.
+/// Shrinking never fails for a limit, in whichever class the block ends.
 #[test]
 fn shrinking_needs_no_room() {
     let memory = memory_of(64 << 20);
@@ -524,7 +524,7 @@ fn failures_and_panics_inside_leave_the_books_right() {
     }
 }
 
-/// What is thrown, and throws another when it is dropped, which throws no more.
+/// A payload of a panic that panics with another when it is dropped; the last one does not.
 struct Bomb(u32);
 
 impl Drop for Bomb {
@@ -535,8 +535,8 @@ impl Drop for Bomb {
     }
 }
 
-/// Who is told of memory that is free may panic, with anything. The block is gone then, or moved, and its owner is told that
-/// and nothing else.
+/// A callback that is told of free memory may panic, with any payload. The block is gone then, or moved, and its owner is
+/// told that and nothing else.
 #[test]
 fn a_panic_of_who_is_told_does_not_reach_who_frees() {
     let memory = memory_of(64 << 20);

@@ -125,7 +125,7 @@ fn collections_are_as_the_standard_ones_and_charged_exactly() {
     assert_eq!(usage(&group), 0);
 }
 
-/// What one thread allocates, others free, and it comes back to the group that was charged.
+/// Blocks that one thread allocates are freed by others, and come back to the group that was charged.
 #[test]
 fn blocks_are_freed_on_other_threads() {
     const THREADS: u64 = 3;

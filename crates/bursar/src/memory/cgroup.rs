@@ -304,7 +304,7 @@ mod tests {
         let memory = fake.follow(builder, 0).build().unwrap();
         let ticker = memory.start_ticker().unwrap();
         for limit in [2_000_000, 500_000] {
-            // What it cannot read in between is passed over.
+            // A value between them that cannot be read is passed over.
             fake.limit("nonsense");
             fake.limit(&format!("{limit}"));
             // Never ends if the ticker does not do it, or ended at the nonsense.

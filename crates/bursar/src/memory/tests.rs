@@ -301,7 +301,7 @@ fn the_first_case_is_told_once_with_the_groups_path() {
     const CHILD: &str = "BURSAR_TEST_TELLS_OVER_RETURN";
     if std::env::var_os(CHILD).is_some() {
         let (memory, a, b) = tenants();
-        // By those who may not print; the next who may does.
+        // By calls that may not print; the next call that may prints.
         for group in [&a, &b] {
             nowait::uncharge(group.core(), group.index(), 4096, Outcome::Short);
         }

@@ -69,7 +69,7 @@ pub(crate) fn sampled<M: Machine>(core: &Core<M>, index: u32, bytes: u64) -> Sit
 
 #[cold]
 fn sample<M: Machine>(core: &Core<M>, index: u32, bytes: u64) -> Site {
-    // What is kept is the library's own, and so no group's that an allocator charges.
+    // The sample is the library's own, so an allocator charges it to no group.
     let _operation = fork::operation(core);
     let now_ns = core.tree().machine.now_ns();
     core.call_sites.follow(index, bytes, now_ns)

@@ -124,7 +124,7 @@ fn lately<M: Machine>(core: &Core<M>, index: u32) -> (Largest, Arc<TreeReport>, 
         }
         lately.is_renewed = true;
     }
-    // What is kept is the library's own, and so no group's that an allocator charges.
+    // The list is the library's own, so an allocator charges it to no group.
     let _operation = fork::operation(core);
     let renewal = Renewal::<M>(lately);
     let children = report::largest_children(core, index, LARGEST_MAX);

@@ -150,7 +150,7 @@ pub(crate) fn look_at_peak<M: Machine>(core: &Core<M>, index: u32) {
         }
         peak.is_renewed = true;
     }
-    // What is kept is the library's own, and so no group's that an allocator charges.
+    // The report is the library's own, so an allocator charges it to no group.
     let _operation = fork::operation(core);
     let renewal = Renewal::<M>(&hooks.peak);
     let children = largest_children(core, index, LARGEST_MAX);

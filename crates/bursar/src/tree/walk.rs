@@ -169,8 +169,8 @@ impl<M: Machine> Tree<M> {
         let node = self.node(index);
         let mut from = 0;
         loop {
-            // Under this lock, marks are only removed with it held: whoever removes one has folded what it stood for, and has
-            // looked again whether it must be set, before we look.
+            // A mark is only removed under this lock. Its remover has folded the marked slot, and has looked again whether
+            // the mark must be set.
             let mut fold = node.fold.lock();
             let next = self.fold_some(&mut fold, index, from, |_, _| *left += 1);
             if let Some(next) = next {

@@ -27,7 +27,7 @@ pub fn fill(world: &World, at: usize) {
     drop(group.try_charge(fits).unwrap());
 }
 
-/// What the child does with a memory that it inherited, and with a fresh one.
+/// Uses a memory that the child inherited, and a fresh one, in the child.
 pub fn live_in_child(world: &World, mut held: Vec<(usize, Charge)>, random: &mut Random) {
     // Before anything else, as a signal handler might: refused, or put off.
     if random.below(2) == 0 {

@@ -17,7 +17,7 @@ const PIECE: u32 = Order::MAX.pages();
 /// A page in a thread's hands.
 pub struct Held {
     pub page: Page,
-    /// What its owner has written at the beginning of each page, if anything.
+    /// Number that its owner has written at the beginning of each page, if any.
     stamp: Option<u64>,
 }
 
@@ -110,7 +110,7 @@ impl World {
         result
     }
 
-    /// Looks at what is there, and writes what is to be found when it is freed.
+    /// Checks the bytes of a new page, and writes those that are expected when it is freed.
     fn receive(&self, random: &mut Random, mut page: Page, group: u64, zeroed: Zeroed) -> Held {
         self.note(&page);
         if zeroed == Zeroed::Yes {
@@ -263,7 +263,7 @@ impl Held {
     }
 }
 
-/// The first word of each page, whoever wrote it.
+/// The first word of each page.
 fn stamps(page: &mut Page) -> Vec<u64> {
     let pages = page.uninit_mut().chunks_exact(PAGE_BYTES);
     // SAFETY: a page begins with a word, it is borrowed, and the kernel has initialized what nobody has written since.
@@ -272,7 +272,7 @@ fn stamps(page: &mut Page) -> Vec<u64> {
         .collect()
 }
 
-/// What is there is nothing, or this group's.
+/// Checks that a page of another place has no bytes, or this group's.
 fn check_foreign(page: &mut Page, group: u64) {
     for stamp in stamps(page) {
         assert!(

@@ -140,7 +140,7 @@ model!(a_waiter_against_one_who_gives_up, 2, |kind| {
     drop((second.finish(), most));
 });
 
-// Who waits to charge a group that is removed learns it.
+// A task that waits to charge a group learns of the group's removal.
 model!(a_waiter_against_removal, 2, |kind| {
     let (_memory, group) = limited(kind);
     let all = group.try_charge(MAX).unwrap();
@@ -159,7 +159,7 @@ model!(a_waiter_against_removal, 2, |kind| {
     drop(all);
 });
 
-// What a watcher was last told is how it is.
+// The last level that a watcher was told is the present one.
 model!(a_watcher_against_a_charge, 2, |kind| {
     let (_memory, group) = limited(kind);
     let told = Arc::new(Mutex::new(Level::None));

@@ -98,7 +98,7 @@ fn threads_that_move_and_end_lose_nothing() {
     assert_eq!(tenant.reserved(), 0);
 }
 
-/// What the signal handler works with.
+/// Group of the signal handler.
 static INTERRUPTED: OnceLock<Group> = OnceLock::new();
 static HANDLED: AtomicU64 = AtomicU64::new(0);
 static CHARGED: AtomicU64 = AtomicU64::new(0);
@@ -128,7 +128,7 @@ fn signal_handlers_may_add_and_charge() {
     INTERRUPTED.set(query.clone()).unwrap();
     crate::common::signals::on(libc::SIGURG, on_signal);
     let done = AtomicBool::new(false);
-    // What handlers return is for others to notice: somebody watches, and somebody waits.
+    // Other threads notice the returns of handlers: one watches, and one waits.
     let (level, told) = (Arc::new(AtomicU64::new(0)), AtomicU64::new(0));
     let last = level.clone();
     let _watcher = tenant.on_pressure(move |pressure| {

@@ -23,7 +23,7 @@ fn stand_still() {
     }
 }
 
-/// What a signal handler may do, over and over, without memory from the system, whose lock a fork wants.
+/// A step that a signal handler may take: it asks the system for no memory, because a fork wants that lock.
 fn step_nowait(world: &World, random: &mut Random, held: &mut Vec<(usize, Charge)>) {
     let at = 1 + random.below(world.groups.len() - 1);
     let (group, note) = (&world.groups[at], &world.notes[at]);

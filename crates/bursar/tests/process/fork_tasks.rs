@@ -84,7 +84,7 @@ fn nobody_waits_for_threads_that_are_gone() {
                 assert_eq!(poll(group.charge_async(MAX)), Poll::Ready(true));
                 drop(first);
                 assert_eq!(poll(group.charge_async(MAX)), Poll::Ready(true));
-                // What the thread charged that is gone stays charged, and the level with it; here it changes.
+                // The charge of the thread that is gone stays, and so does the level; here it changes.
                 assert_eq!(*told.lock().unwrap(), Level::Critical);
                 watched.set_max(100 * MAX);
                 assert_eq!(*told.lock().unwrap(), Level::None, "somebody tells");

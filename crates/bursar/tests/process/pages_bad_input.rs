@@ -113,7 +113,7 @@ fn ask_for_more_than_the_cgroup_gives() -> bool {
     for part in [&max.to_string(), &directory, "reserve less"] {
         assert!(error.contains(part), "{error}");
     }
-    // What is not said otherwise fits.
+    // Other values fit.
     drop(
         memory(PageOptions::default())
             .alloc_pages(ZERO, Zeroed::No)

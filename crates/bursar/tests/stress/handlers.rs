@@ -11,7 +11,7 @@ use crate::common::site::{DEPARTMENT_MAX, Held, Site, TENANT_MAX};
 use crate::common::world::Stop;
 use crate::common::{BATCHED, Leaves, Short, signals};
 
-/// What signal handlers work with.
+/// Site of the signal handlers.
 static INTERRUPTED: OnceLock<Site> = OnceLock::new();
 static HANDLED: AtomicU64 = AtomicU64::new(0);
 /// Bytes that handlers charged to the first query, for threads to return.

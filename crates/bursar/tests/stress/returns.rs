@@ -90,7 +90,7 @@ impl Drop for Fails<'_> {
     }
 }
 
-/// What the tasks do in a round.
+/// Work of the tasks in a round.
 struct Returns {
     groups: Vec<Group>,
     /// The CPU of this round; `usize::MAX` for any.
@@ -134,7 +134,8 @@ impl Returns {
                 self.latest.store(again << 8 | task, Ordering::SeqCst);
                 drop(held);
                 set(false);
-                // What a signal met is the last of this round: a later return would put right what it did.
+                // The return that a signal met must be the last of this round: a later one would repair its
+                // effects.
                 if was_met() || again == 0 {
                     break;
                 }

@@ -55,7 +55,7 @@ fn worked_cases() {
 
 #[test]
 fn a_part_is_kept_for_merges() {
-    // What others use, what spillers hold, and the share of each.
+    // Bytes of others, bytes of each spiller, and the share of each.
     let cases: [(u64, &[u64], u64); 6] = [
         (0, &[1], 600),
         (0, &[1, 1], 400),

@@ -1,4 +1,4 @@
-//! What tests of pools share.
+//! Parts that tests of pools share.
 
 use std::sync::Arc;
 

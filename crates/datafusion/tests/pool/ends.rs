@@ -125,7 +125,7 @@ fn a_pool_outlives_its_group() {
         for operator in pool.report().operators {
             assert_eq!(operator.reserved, (MIB + KIB - 1) as u64);
         }
-        // Who comes now, too.
+        // A consumer that comes now is not refused either.
         let late = fixed(&pool, "late");
         exhausted(late.try_grow(1));
         late.grow(5);
@@ -252,7 +252,7 @@ fn a_query_that_ends_with_bytes_names_who_holds_them() {
         ("HashJoinInput", KIB as u64)
     );
     assert!(joined.consumers.len() == 1 && joined.age <= sort.age);
-    // The memory knows the same by groups, and those who held it return it.
+    // The memory has the same by groups, and the holders of the bytes return them.
     let left = tenant.memory().leftovers();
     let left: Vec<_> = left
         .iter()
@@ -277,7 +277,7 @@ fn bytes_of_a_forgotten_reservation_have_no_consumer() {
     let [held, forgotten] = ["Sort", "Join"].map(|name| fixed(&pool, name));
     forgotten.try_grow(MIB).unwrap();
     drop(held);
-    // Its consumer is registered for ever.
+    // Its consumer stays registered.
     std::mem::forget(forgotten);
     pool.remove().unwrap();
     let report = pool.report();

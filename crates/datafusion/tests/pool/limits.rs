@@ -70,7 +70,7 @@ fn some_are_never_refused() {
         }
         let report = pool.report();
         assert_eq!((report.refused, report.overshot), (1, 3), "{report}");
-        // The sorter's, before there was a share. What succeeds is no refusal.
+        // The sorter's, before there was a share. A request that succeeds is no refusal.
         assert_eq!(tenant.own_events().refused, 1);
 
         // A removed query ends.
@@ -83,7 +83,7 @@ fn some_are_never_refused() {
     }
 }
 
-/// What they hold is no spiller's, so it is not there to be shared; under any kind of operators.
+/// Bytes of operators that are never refused are no spiller's, so they are not there to be shared.
 #[test]
 fn who_is_never_refused_shares_nothing() {
     let tenant = tenant(10 * MIB);
@@ -189,7 +189,7 @@ fn what_was_cut_is_returned_in_pieces() {
         let parts = absurd.split(1 << 59);
         for _ in 0..16 {
             parts.shrink(1 << 55);
-            // What others return is theirs.
+            // Bytes that other consumers return are theirs.
             usual.shrink(1);
         }
         assert!(pool.reserved() > 1 << 50);

@@ -1,4 +1,4 @@
-//! What refused requests say.
+//! Texts of refused requests.
 
 use bursar::Limits;
 use bursar_datafusion::{FairShare, GroupPool, Operators, PoolExt};

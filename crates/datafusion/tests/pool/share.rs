@@ -57,7 +57,7 @@ fn a_newcomer_finds_room() {
     let pool = sharing(&tenant);
     let sorters: Vec<_> = (0..10).map(|_| spiller(&pool, "ExternalSorter")).collect();
     for (before, sorter) in sorters.iter().enumerate() {
-        // What FairSpillPool would give it.
+        // FairSpillPool would give it as much.
         sorter
             .try_grow(12 * MIB)
             .unwrap_or_else(|error| panic!("{before} hold memory: {error}"));

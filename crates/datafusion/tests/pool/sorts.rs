@@ -56,7 +56,7 @@ fn what_a_sort_returns_above_a_limit_is_for_its_merge() {
             }
         }
         assert_eq!((rows.size(), merge.size()), (0, 80 * MIB));
-        // What is written goes.
+        // Rows that are written are returned.
         merge.shrink(30 * MIB);
         assert_eq!(usage(&tenant), 50 * MIB + kept(&pool));
         assert!(usage(&tenant) <= 90 * MIB);
@@ -144,7 +144,7 @@ fn a_merge_in_memory_has_what_its_rows_return() {
         exhausted(merge.try_grow(6 * MIB));
         merge.try_grow(5 * MIB).unwrap();
         assert_eq!((kept(&pool), usage(&tenant)), (0, 100 * MIB));
-        // What it puts out goes.
+        // Rows that it puts out are returned.
         merge.shrink(10 * MIB);
         assert_eq!((kept(&pool), usage(&tenant)), (10 * MIB, 100 * MIB));
         merge.shrink(15 * MIB);

@@ -39,7 +39,7 @@ fn spillers_are_asked_between_the_watermarks() {
         // Over the high watermark with this.
         sorter.try_grow(4 * MIB).unwrap();
         exhausted(sorter.try_grow(MIB));
-        // Who cannot spill goes on.
+        // A consumer that cannot spill goes on.
         join.try_grow(MIB).unwrap();
         // Once asked, it gets what it needs to spill.
         sorter.try_grow(MIB).unwrap();

@@ -15,7 +15,7 @@ use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 pub const MIB: u64 = 1 << 20;
 const SCALE: f64 = 0.1;
 const PARTITIONS: usize = 2;
-/// What has not happened by then never will.
+/// Longest wait for something that happens soon or never.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Tables, a runtime that all queries share, and the books of all tenants.
@@ -104,7 +104,7 @@ impl Tenant {
         let group = self.group.child(query.name, Limits::none()).unwrap();
         GroupPool::builder(group)
             .share(&self.share)
-            // DataFusion 55.2 may wait for ever otherwise: apache/datafusion#24883.
+            // In DataFusion 55.2 a refused repartition may hang its query: apache/datafusion#24883.
             .never_refuse(["RepartitionExec"])
             .history(&self.history)
             .build()
@@ -115,8 +115,8 @@ impl Tenant {
         let pool = self.pool(query);
         let (group, end) = (pool.group().clone(), Arc::downgrade(&pool));
         let outcome = Engine::get().answer(query, pool).await;
-        // What runs in tasks of its own ends when they are dropped, which the runtime does soon. The count is zero before the pool's
-        // groups are gone, if another thread drops it.
+        // Tasks that a query spawned end when the runtime drops them, which it does soon. The count is zero before the pool's groups
+        // are gone, if another thread drops it.
         let is_gone = async {
             while end.strong_count() > 0 || !group.children().is_empty() {
                 tokio::task::yield_now().await;

@@ -17,7 +17,7 @@ const LISTS: usize = 2;
 pub struct Fire {
     /// Tasks that push and pop.
     pub workers: usize,
-    /// What each of them does.
+    /// Operations of each thread.
     pub operations: u64,
     /// The most rounds of the freezer.
     pub freezes: u64,
@@ -64,7 +64,7 @@ struct Field<'a, M: Machine> {
     hands: Hands,
     popped: AtomicU64,
     working: AtomicUsize,
-    /// What everyone had in the end.
+    /// Blocks that the threads had in the end.
     left: Mutex<Vec<Block>>,
 }
 

@@ -4,7 +4,7 @@ use core::arch::asm;
 
 /// The kernel's `RSEQ_FLAG_UNREGISTER`.
 const UNREGISTER: libc::c_int = 1;
-/// What glibc registers with.
+/// Signature that glibc registers with.
 const SIGNATURE: u32 = if cfg!(target_arch = "x86_64") {
     0x5305_3053
 } else {

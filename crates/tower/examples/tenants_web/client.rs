@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 
 use crate::server::TENANT;
 
-/// What goes wrong between client and server.
+/// Error between client and server.
 pub type Error = Box<dyn std::error::Error + Send + Sync>;
 
 /// A connection to the server.

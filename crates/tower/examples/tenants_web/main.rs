@@ -52,9 +52,9 @@ const CONNECTIONS: u64 = 8;
 const REQUESTS_PER_CONNECTION: u64 = 150;
 /// Bytes of the largest response.
 const RESPONSE_BYTES_MAX: usize = 1 << 20;
-/// What another service takes to answer.
+/// Time that another service takes to answer.
 const BACKEND: Duration = Duration::from_millis(2);
-/// What all of it may take.
+/// Longest time of the whole example.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A response of that many bytes, which waits for another service, and has another task work for the same tenant meanwhile.
@@ -70,7 +70,7 @@ async fn blob(Extension(tenant): Extension<Group>, Path(bytes): Path<usize>) -> 
     blob
 }
 
-/// What came of a tenant's requests.
+/// Outcome of a tenant's requests.
 #[derive(Default)]
 struct Answers {
     requests: u64,

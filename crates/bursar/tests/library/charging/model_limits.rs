@@ -150,7 +150,7 @@ impl Model {
         }
     }
 
-    /// What a fallible charge comes to.
+    /// Checks a fallible charge against the model.
     fn try_charge(&mut self, at: usize, bytes: u64) -> Option<Charge> {
         let charged = self.groups[&at].try_charge(bytes);
         let room = self.tree.make_room(at, bytes);
@@ -324,7 +324,7 @@ impl Model {
         }
     }
 
-    /// What was taken keeps all of it.
+    /// The bytes that were taken keep all of the reserve.
     fn drop_reserve(&mut self) {
         if self.reserves.is_empty() {
             return;

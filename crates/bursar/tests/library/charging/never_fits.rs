@@ -43,7 +43,8 @@ const CALLS: [Call; 9] = [
     Call::Nowait,
 ];
 
-/// What a call comes to: bytes that are held until this is dropped, or the limit that refused, which one call does not name.
+/// Outcome of a call: bytes that are held until this is dropped, or the limit that refused. One call does not
+/// name the limit.
 type Outcome = Result<Box<dyn Any>, Option<LimitReached>>;
 
 fn limit(error: ChargeError) -> Option<LimitReached> {
@@ -285,7 +286,7 @@ fn a_request_beyond_all_that_could_be_freed_asks_for_nothing() {
     let reached = asked(units(167));
     assert!(!reached.never_fits());
     assert_eq!(memory.root().events().reclaimed_bytes, 0);
-    // What can be freed is.
+    // A charge that the reclaimer can make room for succeeds.
     drop(bad.try_charge(units(166)).unwrap());
     assert_eq!(cached.bytes(), units(90));
 }

@@ -61,7 +61,7 @@ fn levels_follow_usage_and_callbacks_follow_levels() {
     let expected = [Level::Critical, Level::None, Level::Low, Level::High];
     let expected = Vec::from_iter(expected.into_iter().chain([Level::None]));
     assert_eq!(std::mem::take(&mut *seen.lock().unwrap()), expected);
-    // Who comes late is told at once; who has gone, never.
+    // A late watcher is told at once; a watcher that has gone, never.
     held.resize(100 * UNIT).unwrap();
     let late = Arc::default();
     let _late = watched(&group, &late);
@@ -287,7 +287,7 @@ fn stalls_of_all_and_of_some() {
         }
         for group in [&handle, &above] {
             let before = group.pressure().stall.some.total;
-            // Until the clock has moved on; not for ever if nothing makes it.
+            // Until the clock has moved on, with a bound on the rounds.
             let moved = || group.pressure().stall.some.total > before;
             assert!((0..100_000_000).any(|_| moved()), "{group:?}");
         }

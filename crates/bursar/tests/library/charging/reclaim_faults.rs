@@ -119,7 +119,7 @@ fn reclaimers_may_call_back() {
     let itself: Arc<Mutex<Option<Registration>>> = Arc::default();
     let calls = Arc::new(AtomicU64::new(0));
     let (evicted, counted) = (pages.clone(), calls.clone());
-    // Weak: a reclaimer that keeps its own registration would live for ever.
+    // Weak: a reclaimer that keeps its own registration would never be dropped.
     let (handle, own) = (group.clone(), Arc::downgrade(&itself));
     *itself.lock().unwrap() = Some(group.add_reclaimer(0, move |request| {
         counted.fetch_add(1, Ordering::Relaxed);
@@ -188,7 +188,7 @@ fn threads_with_one_cache() {
     assert_eq!(tenant.reserved(), 0);
 }
 
-/// Who says that it freed something buys nobody off: what stays above `high` is slept for.
+/// A reclaimer that reports bytes which it did not free saves no sleep: usage above `high` is slept for.
 #[test]
 fn a_liar_does_not_lift_the_throttle() {
     let throttling = Memory::builder().high_policy(HighPolicy::Throttle);

@@ -180,7 +180,7 @@ fn a_group_keeps_the_tree_at_its_peak_when_asked() {
     assert!(report.largest[0].reserved >= units(5));
     assert_eq!(report.largest[0].path, "/tenant/query");
     assert_eq!(memory.root().peak_report(), None);
-    // What was seen stays after the end of the registration, and nothing comes to it.
+    // The peak that was seen stays after the end of the registration, and no other is added.
     drop(kept);
     let _more = tenant.try_charge(units(50)).unwrap();
     memory.tick();

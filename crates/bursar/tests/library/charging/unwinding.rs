@@ -29,7 +29,7 @@ fn listened() -> (Group, Arc<AtomicBool>, Registration) {
     (group, armed, listener)
 }
 
-/// What a panic of a callback throws: dropping it throws again, so often.
+/// A payload of a panic whose drop panics again, so many times.
 struct Bomb(usize);
 
 impl Drop for Bomb {
@@ -106,7 +106,7 @@ fn all_others_are_told_of_what_one_panics_at() {
     assert_eq!(seen.lock().unwrap().last(), Some(&Level::None));
 }
 
-/// A task's waker is called by whoever returns the memory that the task waits for.
+/// The thread that returns the memory calls the waker of the waiting task.
 #[test]
 fn a_waker_that_panics_reaches_no_drop() {
     let (group, _armed, _listener) = listened();

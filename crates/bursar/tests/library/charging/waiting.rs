@@ -189,7 +189,7 @@ fn two_levels() {
     );
     let [mut first, mut later] = [wait(&one, 3), wait(&two, 2)];
     assert!(first.poll().is_pending() && later.poll().is_pending());
-    // What is returned elsewhere is not for who waits for `one`.
+    // Memory that is returned elsewhere does not wake the task that waits for `one`.
     drop(in_two);
     assert_eq!((first.wakes(), later.wakes()), (0, 1));
     let charge = served(&mut later);
@@ -207,7 +207,7 @@ fn two_levels() {
     assert_eq!(tenant.reserved(), 0);
 }
 
-/// Who may call nobody leaves it to whoever may.
+/// A return that may call no code leaves that to the next operation that may.
 #[test]
 fn a_silent_return_is_noticed_later() {
     let memory = memory();
@@ -254,7 +254,7 @@ fn threads_all_get_their_turn() {
             assert_eq!(charge.bytes(), wanted);
             std::thread::yield_now();
             if random.below(4) == 0 {
-                // The watcher's tick wakes those who wait for it.
+                // The watcher's tick wakes the waiting tasks.
                 charge.release_nowait();
             }
         }

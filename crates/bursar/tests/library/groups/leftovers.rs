@@ -1,4 +1,4 @@
-//! What groups leave behind when they end with bytes charged.
+//! Bytes that groups leave behind when they end with bytes charged.
 
 use std::collections::BTreeMap;
 use std::{hint, mem};

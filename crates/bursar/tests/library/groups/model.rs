@@ -7,7 +7,7 @@ use bursar::{Charge, ChargeError, Freshness, Group, Limits, Memory};
 use bursar_check::model::Tree;
 
 struct Held {
-    /// Where it was charged, or whoever took that group's numbers when its last handle went.
+    /// Group that was charged, or the one that took its numbers when its last handle went.
     group: usize,
     charge: Charge,
     is_orphan: bool,

@@ -88,7 +88,7 @@ fn lists_of_isolated_cpus_are_left_alone_until_no_page_is_left() {
         machine.sleep_until(upkeeper.tick());
     }
     assert_eq!(listed_on(&memory, shard.0), before);
-    // From elsewhere: what is on the list is there for whoever finds no other page.
+    // From another CPU: a thread that finds no other page may take those on the list.
     let (taken, listed) = std::thread::scope(|scope| {
         let take = || {
             let _ = allowed_cpus().into_iter().next_back().map(pin_to);

@@ -65,7 +65,7 @@ fn exact_reads_miss_nothing_that_returned() {
     );
 }
 
-/// Readers of one scope at once need no more flushes than a few: those who come during one share the next.
+/// Readers of one scope at once need no more flushes than a few: readers that come during one share the next.
 #[test]
 fn overlapping_readers_share_flushes() {
     const READERS: u64 = 32;

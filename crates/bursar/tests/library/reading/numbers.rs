@@ -245,7 +245,7 @@ fn statistics_wrap() {
         }
         assert_eq!(reading.get(GAUGE).value, i64::MAX);
     }
-    // What no counter is meant to grow by: a difference that came out negative, as a rule.
+    // A value that no counter is meant to grow by: mostly a difference that came out negative.
     for counter in [LAZY, EAGER, BATCHED] {
         let added = std::panic::catch_unwind(|| group.add(counter, 0_u64.wrapping_sub(1)));
         assert_eq!(added.is_err(), cfg!(debug_assertions));

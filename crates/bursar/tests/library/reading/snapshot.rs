@@ -119,7 +119,7 @@ fn freshness_is_that_of_every_group() {
         let usage = usage(snapshot);
         assert!(usage.value == 0 && usage.hi >= 5 << 20, "{usage:?}");
     }
-    // What a batch holds back is known, but not the usage.
+    // The bytes that a batch holds back are known, but not the usage.
     let within = memory.snapshot(Freshness::UsageWithin(1 << 30)).unwrap();
     assert!(usage(&within).hi >= 5 << 20);
     assert_eq!(flushes(), 0);
@@ -184,7 +184,7 @@ fn a_policy_that_forbids_the_flush_is_told() {
     assert!(memory.snapshot(Freshness::Exact).is_err());
     let cached = memory.snapshot(Freshness::Cached).unwrap();
     assert_eq!(cached.groups().len(), 2);
-    // What is printed is what there is, and says so.
+    // The printed tree has the numbers of now, and says so.
     let shown = memory.to_string();
     assert!(shown.contains("0 B ("), "{shown}");
     assert_eq!(shown.lines().count(), 2);
