@@ -13,7 +13,7 @@ pub const BYTES: usize = 4096;
 
 /// Something that bytes are charged to and uncharged from.
 pub trait Account: Send + Sync {
-    /// What a charge hands out and an uncharge takes back.
+    /// Proof that a charge hands out and an uncharge takes back.
     type Token: Send;
     /// Charges `bytes`; the limits are far away.
     fn charge(&self, bytes: usize) -> Self::Token;

@@ -19,7 +19,7 @@ const BLOCK: u64 = 8192;
 /// Charges held at once in `ramp`.
 const RAMP: usize = 1024;
 
-/// What is done.
+/// Pattern of the operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
     /// A charge and its uncharge, again and again.
@@ -70,7 +70,7 @@ pub fn heats() -> Vec<Heat> {
     heats
 }
 
-/// Who takes part: at the common depth everybody, at the others those for whom depth matters.
+/// Contenders: at the common depth all, at the others those for which depth matters.
 pub fn racers(shape: Shape, depth: usize) -> Vec<Box<dyn Racer>> {
     let mut racers: Vec<Box<dyn Racer>> = Vec::new();
     racers.extend(bare().map(|contender| enter(contender, shape)));

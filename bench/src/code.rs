@@ -223,7 +223,7 @@ impl<'data> Code<'data> {
     }
 }
 
-/// What remains of two lists without their common beginning and end.
+/// Lines that remain of two lists without their common beginning and end.
 pub fn difference(text: &mut String, before: &[String], after: &[String]) {
     let pairs = || before.iter().zip(after);
     let head = pairs().take_while(|(one, other)| one == other).count();

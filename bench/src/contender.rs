@@ -1,4 +1,4 @@
-//! What contenders of `charge` and `stat` share: sixteen accounts, and threads that use them.
+//! Parts that contenders of `charge` and `stat` share: sixteen accounts, and threads that use them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering, compiler_fence};

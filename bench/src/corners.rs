@@ -44,7 +44,7 @@ pub trait Corner {
     /// After all turns: whether the books balance.
     ///
     /// # Errors
-    /// What is wrong.
+    /// Returns the first inconsistency, if any.
     fn check(&self) -> Result<(), String>;
 }
 
@@ -237,7 +237,7 @@ impl Corner for Lowering {
 
 const BIRTH: &str = "birth and end";
 
-/// What keeps the record of a removed group.
+/// Reasons for which the record of a removed group is kept.
 #[derive(Clone, Copy)]
 enum Kept {
     Handle,

@@ -63,7 +63,7 @@ fn fast_path_page_free(page: Page) {
     drop(page);
 }
 
-/// Keeps the functions in the executable, unspecialised: whoever might call these pointers is unknown.
+/// Keeps the functions in the executable, unspecialised: the callers of these pointers are unknown.
 pub fn keep() {
     black_box(fast_path_bare_add as fn(&BareCounter, i64) -> bool);
     black_box(fast_path_stat_add as fn(&Group, u64));

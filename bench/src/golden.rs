@@ -11,7 +11,7 @@ use crate::code::{self, Code};
 use crate::fast_path;
 use crate::instruction::{Architecture, Instruction};
 
-/// What to do with the counts.
+/// Use of the counts.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Action {
     /// Print the instructions and the counts.

@@ -54,7 +54,8 @@ impl<T> Belt<T> {
     /// Takes a full batch for an empty one; waits while the belt is empty. Returns whether there was one.
     pub fn take(&self, batch: &mut Vec<T>) -> bool {
         let taken = self.taken.load(Ordering::Relaxed);
-        // Acquire, both: pair with the Releases in `put` and `close`. What was put before closing is seen after it.
+        // Acquire, both: pair with the Releases in `put` and `close`. Items that were put before closing are
+        // seen after it.
         let more = || self.put.load(Ordering::Acquire) > taken;
         spin_until(|| more() || self.closed.load(Ordering::Acquire));
         if !more() {

@@ -34,7 +34,7 @@ const CHARGED: &str = "Charged, in a group";
 /// The allocator for collections.
 const COLLECTIONS: &str = "GroupAlloc";
 
-/// What is done.
+/// Pattern of the operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Shape {
     /// A block and its end, again and again.
@@ -126,7 +126,7 @@ where
     peers::global(Charged::over(System))
 }
 
-/// What collections of a group allocate from, and that group, to see that all comes back.
+/// The allocator of a group's collections, and that group, to see that all comes back.
 fn collections<const BYTES: usize>(
     memory: &Memory,
 ) -> (peers::Heap<peers::OfCollections<GroupAlloc>, BYTES>, Place) {

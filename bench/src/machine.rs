@@ -6,10 +6,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::timing;
 
-/// What a figure means nothing without.
+/// Conditions without which a figure means nothing.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Conditions {
-    /// What all that measures says.
+    /// Conditions that all measurements state.
     #[serde(flatten)]
     pub general: bursar_conditions::Conditions,
     /// Rounds.

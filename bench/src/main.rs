@@ -208,7 +208,7 @@ fn run_pages(options: &Pages) -> Result<ExitCode, String> {
     let Some(row) = &options.row else {
         return run("pages", &options.options, &[measure_pages]);
     };
-    // The other threads would wait for ever for one that panicked.
+    // The other threads would wait without end for one that panicked.
     std::panic::set_hook(Box::new(|panic| {
         eprintln!("{panic}");
         std::process::exit(101);

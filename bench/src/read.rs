@@ -19,7 +19,7 @@ use hdrhistogram::Histogram;
 use crate::timing::{Stopwatch, spin_until};
 use crate::tree::{self, ROWS};
 
-/// Who reads, and for how long.
+/// Number of readers, and their time.
 #[derive(Clone, Copy)]
 pub struct Load {
     /// Threads that read.
@@ -30,7 +30,7 @@ pub struct Load {
     pub turn: Duration,
 }
 
-/// What is read.
+/// Scope of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
     /// One leaf.
@@ -54,7 +54,7 @@ impl Target {
     }
 }
 
-/// What the readers saw.
+/// Observations of the readers.
 #[derive(Clone)]
 pub struct Outcome {
     /// Time of each read, nanoseconds.
@@ -156,7 +156,7 @@ impl Stage {
     /// When nobody reads or writes: whether the tenant counts what its leaves were told.
     ///
     /// # Errors
-    /// What is wrong.
+    /// Returns the first inconsistency, if any.
     pub fn check(&self) -> Result<(), String> {
         let reading = self
             .tenant
@@ -173,7 +173,8 @@ impl Stage {
         while !over.load(Ordering::Relaxed) {
             for (leaf, complete) in self.leaves.iter().zip(&self.complete) {
                 leaf.add(ROWS, 1);
-                // Release, both: pair with the Acquire of readers. Who sees the note must find the update.
+                // Release, both: pair with the Acquire of readers. A reader that sees the note must find the
+                // update.
                 complete.fetch_add(1, Ordering::Release);
                 self.complete_in_all.fetch_add(1, Ordering::Release);
             }

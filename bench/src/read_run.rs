@@ -19,7 +19,7 @@ const LOADS: [(&str, Duration); 2] = [
     ("paced", Duration::from_millis(10)),
 ];
 
-/// What all rounds of one target under one load saw.
+/// Observations of all rounds of one target under one load.
 pub struct Entry {
     pub load: &'static str,
     pub target: Target,

@@ -25,7 +25,7 @@ use crate::timing::{Slice, Spent, on_cpus};
 
 /// The pool that does nothing.
 pub const FLOOR: &str = "no-op pool";
-/// What costs no more than 15 % of that on top: the target.
+/// Contenders that may cost at most 15 % more than that: the target.
 pub const NEAR_THE_FLOOR: [&str; 4] = [
     BURSAR,
     "bursar together",
@@ -39,14 +39,14 @@ pub const DEPTH: usize = 3;
 const BLOCK: u64 = 4096;
 /// Requests held at once in `ramp`.
 const RAMP: usize = 1024;
-/// What a consumer holds meanwhile: neither nothing, nor a whole number of anybody's pieces.
+/// Bytes that a consumer holds meanwhile: neither nothing, nor a whole number of anybody's pieces.
 const HELD: usize = (1 << 20) + (20 << 10);
-/// What a consumer asks for that holds batches of 8,192 rows.
+/// Bytes of a request by a consumer that holds batches of 8,192 rows.
 const BATCH: usize = 1 << 20;
 /// A limit that no request comes near.
 const FAR_AWAY: usize = 1 << 50;
 
-/// What is done.
+/// Pattern of the operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
     /// A page is asked for and given back, again and again, by one who holds a MiB.
@@ -98,7 +98,7 @@ pub fn heats() -> Vec<Heat> {
     Shape::ALL.map(heat).into()
 }
 
-/// Who takes part.
+/// Contenders.
 fn racers(shape: Shape) -> Vec<Box<dyn Racer>> {
     let mut pools = pools();
     if shape == Shape::Batch {

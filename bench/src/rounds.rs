@@ -18,7 +18,7 @@ pub trait Racer {
     /// After all turns: whether the books balance.
     ///
     /// # Errors
-    /// What is wrong.
+    /// Returns the first inconsistency, if any.
     fn check(&self) -> Result<(), String>;
 }
 

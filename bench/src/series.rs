@@ -10,14 +10,14 @@ pub const BARE: &str = "bare rseq add";
 /// The library.
 pub const BURSAR: &str = "bursar";
 
-/// What one contender did in one scenario with some number of threads: one sample a round.
+/// Samples of one contender in one scenario with some number of threads, one a round.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Series {
-    /// What is done, such as `hot`.
+    /// Scenario, such as `hot`.
     pub scenario: String,
     /// Groups between the root and the charged one, that one included; 0 where there is no tree.
     pub depth: usize,
-    /// Who does it.
+    /// Name of the contender.
     pub contender: String,
     /// Threads, each on a CPU of its own.
     pub threads: usize,
@@ -57,7 +57,7 @@ pub struct Run {
     pub yardstick: String,
     /// Where and how it ran.
     pub conditions: Conditions,
-    /// What was measured.
+    /// Measurements.
     pub series: Vec<Series>,
 }
 

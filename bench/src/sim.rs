@@ -1,8 +1,8 @@
 //! `sim`: what the simulator is asked to do, row by row, and what one turn of a row measures.
 //!
-//! All rows but the last run on virtual time, with a steady load on each CPU from the first moment to the last. What is
-//! timed is `Tasks::run` as a whole: tasks get their stacks, work, end and give the stacks back. One *lock event* is a
-//! lock taken together with its release.
+//! All rows but the last run on virtual time, with a steady load on each CPU from the first moment to the last. The
+//! timed part is `Tasks::run` as a whole: tasks get their stacks, work, end and give the stacks back. One *lock event*
+//! is a lock taken together with its release.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -19,14 +19,14 @@ use crate::tree::{ROWS as COUNTED, STATISTICS};
 const CPUS: usize = 384;
 const LOCKS: usize = CPUS;
 const SEED: u64 = 1;
-/// What a task computes between two locks, virtual nanoseconds, and up to 15 more.
+/// Computing of a task between two locks, virtual nanoseconds, and up to 15 more.
 const COMPUTE_NS: u64 = 100;
 /// A sleeper sleeps after so many locks.
 const LOCKS_AWAKE: u64 = 50;
 /// For how long, virtual nanoseconds.
 const SLEEP_NS: u64 = 100_000;
 
-/// What the tasks of a row do.
+/// Work of the tasks of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
     /// Takes one of 384 spin locks at random, adds to what it protects, gives it back, computes for about 100 ns.
@@ -51,7 +51,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// What is counted.
+    /// Unit of the count.
     pub fn unit(&self) -> &'static str {
         match self.work {
             Work::Locks | Work::Sleepers => "lock events",
@@ -124,7 +124,7 @@ const fn word(name: &'static str, cpus: usize, each: u64) -> Row {
     }
 }
 
-/// What one turn of a row measured.
+/// Measurements of one turn of a row.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Turn {
     /// How many of what the row counts.

@@ -17,7 +17,7 @@ const ROUNDS_MAX: usize = 7;
 /// With and without run-ahead, as series and command lines have it.
 const MODES: [(&str, bool); 2] = [("run-ahead", true), ("step by step", false)];
 
-/// What the rounds of one row, in one mode, measured.
+/// Measurements of the rounds of one row, in one mode.
 pub struct Entry {
     pub row: Row,
     mode: &'static str,
@@ -25,7 +25,7 @@ pub struct Entry {
     reports: Vec<Report>,
 }
 
-/// What a process that did one turn says.
+/// Report of a process that did one turn.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     turn: Turn,
@@ -60,14 +60,14 @@ impl Entry {
     }
 }
 
-/// What the command line of such a process needs.
+/// Arguments on the command line of such a process.
 pub struct Job {
     pub row: String,
     pub step_by_step: bool,
     pub quick: bool,
 }
 
-/// What such a process does: one turn. Returns what it prints.
+/// Work of such a process: one turn. Returns what it prints.
 ///
 /// # Errors
 /// If there is no such row or the turn failed.

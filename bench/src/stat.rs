@@ -26,7 +26,7 @@ const SCENARIOS: [&str; 2] = ["hot", "rotate 16"];
 trait Tally: Send + Sync {
     /// Counts `number` more.
     fn count(&self, number: u64);
-    /// What was counted, when no thread is counting.
+    /// Sum of all counts, when no thread is counting.
     fn total(&self) -> u64;
     /// Before a thread that counted ends.
     fn thread_done(&self) {}

@@ -1,4 +1,4 @@
-//! What Bursar set out to reach, and whether a run reached it.
+//! Targets of Bursar, and whether a run reached them.
 
 use crate::charge::Shape;
 use crate::flush;
@@ -24,7 +24,7 @@ pub struct Verdict {
     pub wanted: Wanted,
 }
 
-/// What the median must be.
+/// Bound on the median.
 #[derive(Clone, Copy)]
 pub enum Wanted {
     AtMost(f64),

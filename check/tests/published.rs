@@ -1,4 +1,4 @@
-//! What the explorer says of each published policy: the verdicts on file, so that a change shows.
+//! The explorer's verdicts on each published policy, on file, so that a change shows.
 
 use bursar_check::protocols::published::{self, Asked, Case, Stale};
 use bursar_check::protocols::published_pages;
@@ -20,18 +20,18 @@ use Verdict::{Fresh as F, Stale as S};
 /// with one that is not reached, and with one that each update exceeds.
 #[rustfmt::skip]
 const ON_FILE: [(&str, [Verdict; 3]); 17] = [
-    // Who skips has no flush.
+    // A reader that skips has no flush.
     ("unified",               [S, S, S]),
     // Everybody flushes; but the end of a flush of the root resets what was counted behind its back.
     ("direct",                [F, S, S]),
     ("direct-root",           [F, S, S]),
-    // Who joins has one that had begun.
+    // A reader that joins has a flush that had begun.
     ("coalesced",             [S, S, S]),
     ("coalesced-unbounded",   [S, S, S]),
-    // Who comes beyond the bound skips; without a bound, as direct.
+    // A reader beyond the bound skips; without a bound, as direct.
     ("mutex-bounded",         [S, S, S]),
     ("mutex-unbounded",       [F, S, S]),
-    // Who runs out of time, or finds the root cheaper, joins.
+    // A reader that runs out of time, or finds the root cheaper, joins.
     ("timed-lock",            [S, S, S]),
     ("adaptive",              [S, S, S]),
     // As direct, on each CPU where a group is folded; and an update that stops at a group which is due may find it so by
@@ -144,7 +144,7 @@ fn page_lists_lose_no_page_under_any_policy() {
     }
 }
 
-/// What happens seldom happens in some of them.
+/// Rare steps happen in some of the schedules.
 #[test]
 fn page_lists_are_explored_where_locks_are_lost() {
     let explorer = explorer_of(3, SectionKind::Restartable);

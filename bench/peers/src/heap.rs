@@ -8,8 +8,8 @@ use crate::{FRAME_BYTES, Pages};
 /// An allocator with a pair of functions, as C has them.
 ///
 /// # Safety
-/// What `alloc(bytes)` returns is null, or the start of `bytes` bytes that may be read and written, and that nobody else
-/// uses until they are given to `free` of this or another value of the same type.
+/// `alloc(bytes)` returns null, or the start of `bytes` bytes that may be read and written, and that no other code uses
+/// until they are given to `free` of this or another value of the same type.
 pub unsafe trait Library: Send + Sync {
     /// Allocates.
     fn alloc(&self, bytes: usize) -> *mut u8;

@@ -6,7 +6,7 @@ use std::io;
 /// separately.
 ///
 /// # Errors
-/// What the kernel says.
+/// Text of the system's last error.
 pub fn without_huge_pages() -> io::Result<()> {
     // SAFETY: it changes how memory will be backed, not what is in it.
     let result = unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0) };

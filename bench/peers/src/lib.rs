@@ -1,7 +1,7 @@
 //! Allocators that the benchmarks compare Bursar's pages with, behind one safe trait.
 //!
 //! Each is called explicitly and none is installed as the program's allocator, so that all live in one program. Pages are
-//! asked for with an alignment of 4 KiB. What is `unsafe` about foreign allocators ends here: a block is owned, cannot be
+//! asked for with an alignment of 4 KiB. The `unsafe` part of foreign allocators ends here: a block is owned, cannot be
 //! copied, and carries its allocator and its size in its type, so it can be freed once, where it came from.
 //!
 //! | file | allocators |
@@ -59,8 +59,8 @@ pub trait Pages: Send + Sync {
     /// Writes a byte of each 4 KiB of the block.
     fn fill(block: &mut Self::Block);
 
-    /// What a program with this allocator calls now and then while little happens. Nothing, where the default is to call
-    /// nothing.
+    /// A call that a program with this allocator makes now and then while little happens. Nothing, where the default is
+    /// to call nothing.
     fn upkeep(&self) {}
 }
 

@@ -1,4 +1,5 @@
-//! What programs put together themselves: a buddy allocator, a stack and a queue, each over an arena of fixed size.
+//! Pools that programs put together themselves: a buddy allocator, a stack and a queue, each over an arena of
+//! fixed size.
 
 use std::alloc::Layout;
 use std::ptr::{NonNull, null_mut};

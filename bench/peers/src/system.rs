@@ -1,4 +1,4 @@
-//! What every Linux has: the C library's allocator, and the kernel's mappings.
+//! Allocators that every Linux has: the C library's, and the kernel's mappings.
 
 use std::ptr::{NonNull, null_mut};
 

@@ -129,13 +129,14 @@ unsafe impl GlobalAlloc for Tracked {
     }
 }
 
-/// What is used in no group, and in all groups, each on cache lines of its own: two, as the processor fetches them in pairs.
+/// Bytes in use in no group, and in all groups, each on cache lines of its own: two, as the processor fetches
+/// them in pairs.
 static USED: [Word; 2] = [const { Word(AtomicUsize::new(0)) }; 2];
 
 #[repr(align(128))]
 struct Word(AtomicUsize);
 
-/// Who pays for a group.
+/// Counter of the bytes of a group.
 #[inline(always)]
 fn used(group: &AllocationGroupId) -> &'static AtomicUsize {
     &USED[usize::from(*group != AllocationGroupId::ROOT)].0

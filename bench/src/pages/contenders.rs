@@ -1,4 +1,4 @@
-//! Who takes part.
+//! Contenders.
 
 use bursar_bench_peers as peers;
 use bursar_bench_peers::Absent;

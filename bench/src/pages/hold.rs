@@ -16,7 +16,7 @@ const MANY: usize = 16 << 10;
 /// Zones, GiB.
 pub const ZONES_GIB: [u64; 2] = [1, 32];
 
-/// What the figure of a zone of `gib` GiB is called.
+/// Name of the figure of a zone of `gib` GiB.
 pub fn name(gib: u64) -> String {
     format!("p99.9 in {gib} GiB")
 }
@@ -24,7 +24,7 @@ pub fn name(gib: u64) -> String {
 /// The time that 99.9 % of the holds took at most, divided by the stated bound, in a zone of `gib` GiB.
 ///
 /// # Errors
-/// What went wrong.
+/// Text of the failure.
 pub fn run(gib: u64, cpus: &[usize], duration_ns: u64) -> Result<f64, String> {
     let options = PageOptions {
         bytes_per_node: Some(gib << 30),

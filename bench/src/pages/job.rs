@@ -14,7 +14,7 @@ use crate::pages::worst::Longest;
 use crate::pages::{churn, hold, retained, scenario, speed, touched, worst};
 use crate::timing::{Effort, Slice};
 
-/// What such a process says.
+/// Report of such a process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Report {
     Measured(Vec<Figure>),
@@ -59,7 +59,7 @@ impl Length {
     }
 }
 
-/// What such a process does. Returns what it prints.
+/// Work of such a process. Returns what it prints.
 ///
 /// # Errors
 /// If there is no such row or something failed.

@@ -5,13 +5,13 @@
 //! | file | |
 //! |---|---|
 //! | `row.rs` | which measurements there are, and their names |
-//! | `contenders.rs`, `ours.rs` | who takes part: peers, and Bursar with its yardstick |
+//! | `contenders.rs`, `ours.rs` | contenders: peers, and Bursar with its yardstick |
 //! | `speed.rs` | *pair*, *deep*, *remote*: nanoseconds for an allocation and its free |
 //! | `churn.rs` | *churn*: percentiles of single operations beyond the caches |
 //! | `worst.rs` | *worst*: the longest operation when 32 threads share two CPUs |
 //! | `touched.rs`, `retained.rs`, `resident.rs` | *touched* and *retained*: frames of memory that an allocator uses and keeps |
 //! | `job.rs`, `run.rs` | one measurement, and all of them in turns |
-//! | `table.rs`, `targets.rs` | what is said about it |
+//! | `table.rs`, `targets.rs` | the text about it |
 
 mod churn;
 mod contenders;

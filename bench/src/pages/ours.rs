@@ -93,7 +93,7 @@ struct Bursar<const BYTES: usize, S> {
     source: S,
 }
 
-/// What becomes of an error is the caller's affair. Out of line, as in a program.
+/// Handling an error is the caller's affair. Out of line, as in a program.
 #[cold]
 #[inline(never)]
 fn failed(_error: AllocPagesError) {}

@@ -14,7 +14,7 @@ use bursar_bench_peers::Pages;
 use crate::pages::resident::Resident;
 use crate::pages::speed::alloc;
 
-/// What each thread holds in its turn.
+/// Bytes that each thread holds in its turn.
 const HELD_BYTES: usize = 2 << 20;
 /// Periods that pass: with periods of a second more than jemalloc's decay of 10 s.
 const PERIODS: usize = 12;
@@ -93,7 +93,7 @@ pub fn run<P: Pages>(
     })
 }
 
-/// What is kept, at three times.
+/// Memory that is kept, at three times.
 fn after<P: Pages>(pages: &P, before: Resident, period: Duration) -> Result<Retained, String> {
     let kept_bytes = || -> Result<u64, String> {
         let now = Resident::now()?;

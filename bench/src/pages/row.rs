@@ -101,7 +101,7 @@ pub fn rows(cpus: usize) -> impl Iterator<Item = Row> {
     let possible = move |&(scenario, _, threads): &(Scenario, Size, usize)| {
         !scenario.is_parallel() || threads <= cpus
     };
-    // What is under the lock knows no size.
+    // The work under the lock has no size.
     let once = |&(scenario, size, _): &(Scenario, Size, usize)| {
         scenario != Scenario::Hold || size == Size::Small
     };

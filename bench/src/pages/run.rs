@@ -13,7 +13,7 @@ pub const ROUNDS_MAX: usize = 10;
 /// Most rounds of *retained*, which waits for half a minute and varies little.
 const RETAINED_ROUNDS_MAX: usize = 3;
 
-/// What was measured, and who could not take part.
+/// Measurements, and contenders that could not take part.
 pub struct Results {
     pub series: Vec<Series>,
     /// Name and reason.

@@ -1,8 +1,8 @@
-//! What is measured, with which sizes, and the work of it.
+//! Scenarios that are measured, their sizes, and their work.
 
 use bursar_bench_peers::Pages;
 
-/// What is done.
+/// Pattern of the operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scenario {
     Pair,
@@ -22,7 +22,7 @@ pub const LARGE_BYTES: usize = 64 << 10;
 
 /// Something to do with an allocator, whichever it is.
 pub trait Job {
-    /// What comes of it.
+    /// Result of the scenario.
     type Output;
     /// Does it.
     fn run<P: Pages>(self, pages: &P) -> Self::Output;

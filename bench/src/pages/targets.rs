@@ -1,5 +1,5 @@
-//! What Bursar's pages set out to reach. The scale of nanoseconds is one on which the yardstick's pair takes 2.5: the middle
-//! of what prototypes of it took (2.0 to 2.9) where the bounds in nanoseconds come from.
+//! Targets of Bursar's pages. The scale of nanoseconds is one on which the yardstick's pair takes 2.5: the middle of what
+//! prototypes of it took (2.0 to 2.9) where the bounds in nanoseconds come from.
 
 use crate::pages::contenders::MIMALLOC;
 use crate::pages::hold;
@@ -9,7 +9,7 @@ use crate::pages::scenario::Scenario;
 use crate::series::{Run, Series, Summary};
 use crate::targets::{Verdict, Wanted};
 
-/// What the yardstick's pair takes on the scale of the targets, ns.
+/// Time of the yardstick's pair on the scale of the targets, ns.
 const SCALE_NS: f64 = 2.5;
 /// The targets of `pages`, for blocks of 4 KiB.
 pub fn of_pages(run: &Run) -> Vec<Verdict> {

@@ -27,7 +27,7 @@ pub struct Touched {
 /// If the kernel does not count.
 pub fn run<P: Pages>(pages: &P) -> Result<Touched, String> {
     without_huge_pages().map_err(|error| format!("huge pages: {error}"))?;
-    // What an allocator makes once, with its first block, is not of each block.
+    // Structures that an allocator makes once, with its first block, do not count for each block.
     pages.free(alloc(pages));
     let mut held: Vec<Option<P::Block>> = (0..BLOCKS).map(|_| None).collect();
 

@@ -18,7 +18,7 @@ use crate::timing::{Spent, Stopwatch, on_cpus};
 const SLOTS: usize = 64;
 /// Operations before the clock runs: caches and first touches are not the question.
 const WARM_OPERATIONS: usize = 1024;
-/// What takes longer may have been in the queue for a CPU.
+/// Time above which an operation may have been in the queue for a CPU, ns.
 const SLOW_NS: u64 = 20_000;
 /// How often the kernel's account is read though nothing was slow, and the end of the turn looked for.
 const LOOK_EVERY: usize = 64;
@@ -112,7 +112,7 @@ impl<P: Pages> Worker<'_, P> {
     fn longest(&mut self, ns: u64) -> Longest {
         let queue = Queue::of_this_thread();
         let mut longest = Longest::default();
-        // What the thread had waited by the end of the last operation, as far as that is known.
+        // Time that the thread had waited by the end of the last operation, as far as that is known.
         let mut waited = queue.waited_ns();
         let mut before = Stopwatch::start();
         let turn = Stopwatch::start();

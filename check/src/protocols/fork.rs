@@ -318,7 +318,7 @@ pub(super) fn scenario<M: Forks>(machine: &M, seed: u64) {
             after.get_or_insert_with(|| all.check_from_now())();
         }
     };
-    // For ever, perhaps: the fork ends it.
+    // Waits without end, perhaps: the fork ends it.
     let work = |random| world.work(random, Patience::Endless);
     let fork = |random| world.fork(random);
     run(machine, seed, &mut check, tasks![fork, work, work, work]);

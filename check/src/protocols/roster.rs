@@ -130,7 +130,8 @@ fn wide<M: Watched>(machine: &M, seed: u64) {
         made.expect("a name of its own")
     };
     let guest = (random.below(2) == 0).then(short_lived);
-    // What is in use when the tasks begin. An update between two reads keeps its slot in use, and no slot is new at the second.
+    // Slots that are in use when the tasks begin. An update between two reads keeps its slot in use, and no
+    // slot is new at the second.
     for _ in 0..1 + random.below(3) {
         books.add(LEAF);
         if random.below(2) == 0 {

@@ -20,7 +20,7 @@ pub const PATH: &str = "bursar-path";
 pub const WORKER_MAX: u64 = 48 << 20;
 pub const TENANTS: [(&str, u64); 2] = [("tenant-a", 24 << 20), ("tenant-b", 8 << 20)];
 
-/// Who gives memory to queries.
+/// Pool that gives memory to queries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Kind {
     /// DataFusion's GreedyMemoryPool, one for all queries of a worker
@@ -62,7 +62,7 @@ impl Node {
         let history = History::new(10_000);
         let kept = history.clone();
         let pools = Pools::below(memory.root()).settings(move |builder, _| {
-            // DataFusion 55.2 may wait for ever otherwise: apache/datafusion#24883.
+            // In DataFusion 55.2 a refused repartition may hang its query: apache/datafusion#24883.
             Ok(builder.never_refuse(["RepartitionExec"]).history(&kept))
         });
         for (tenant, max) in TENANTS {

@@ -1,4 +1,4 @@
-//! What each query reserves and what it really takes, without a limit.
+//! Bytes that each query reserves and that it really takes, without a limit.
 
 use bursar::{Bytes, Limits, Memory};
 use bursar_datafusion::{GroupPool, QueryReport, RealBytes};

@@ -18,7 +18,7 @@ use super::options::Memory;
 use crate::output::Failure;
 use crate::real_bytes;
 
-/// What takes longer does not end: far more than any of these queries takes.
+/// Longest time of a query, far more than any of these takes: a longer one does not end.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 /// A kind of pool.
@@ -62,18 +62,18 @@ pub struct Contender {
     runtime: Arc<RuntimeEnv>,
     /// The tenant, if each query gets a group.
     tenant: Option<Group>,
-    /// What its spillers share, if they do.
+    /// Share of its spillers, if they have one.
     share: Option<FairShare>,
     /// The twin tree, if real bytes are counted.
     real: Option<RealBytes>,
 }
 
-/// What one query took.
+/// Cost of one query.
 #[derive(Clone, Copy, Debug)]
 pub struct Took {
     /// From the query's text to its last row, with the making and the end of its pool, if it has one of its own.
     pub elapsed: Duration,
-    /// What it spilled.
+    /// Spills of the query.
     pub spilled: Spilled,
 }
 
@@ -155,7 +155,7 @@ impl Contender {
         tables.register(&session)?;
 
         let before = Instant::now();
-        // A query of DataFusion 55.2 can wait for ever where a repartition is refused memory (apache/datafusion#24883).
+        // In DataFusion 55.2 a refused repartition may hang its query (apache/datafusion#24883).
         let run = run(&session, sql, drop);
         let spilled = match &counted {
             Some(pool) => tokio::time::timeout(PATIENCE, pool.in_query(run)).await,

@@ -1,4 +1,4 @@
-//! What is printed.
+//! The printed document.
 
 use std::fmt;
 

@@ -13,7 +13,7 @@ use super::contender::Contender;
 use super::options::{Memory, Options};
 use crate::output::Failure;
 
-/// What all pools took under one limit.
+/// Results of all pools under one limit.
 pub struct Run {
     pub memory: Memory,
     pub pools: Vec<&'static str>,

@@ -1,4 +1,4 @@
-//! What is printed: who shares what before, and what each used after.
+//! The printed document: the limits before, and each tenant's use after.
 
 use std::fmt;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::output::table;
 /// Operators shown: the largest of all queries.
 const OPERATORS: usize = 8;
 
-/// What is going to happen.
+/// Text on the run that follows.
 pub fn introduction(tables: &Tables, tenants: &[Tenant], options: &Options) -> String {
     let mut text = format!(
         "TPC-H at scale {}: {} rows, {} in memory that is not charged; {} partitions and threads\n\n",
@@ -42,7 +42,7 @@ pub fn introduction(tables: &Tables, tenants: &[Tenant], options: &Options) -> S
     text
 }
 
-/// What happened.
+/// Results of the run.
 pub struct Document<'a> {
     tenants: &'a [Tenant],
     groups: Vec<Group>,

@@ -1,4 +1,4 @@
-//! Who the tenants are.
+//! The tenants.
 
 use bursar_tpch::{QUERIES, Query, named};
 
@@ -8,7 +8,7 @@ use super::options::Options;
 pub struct Tenant {
     /// Name of its group.
     pub name: String,
-    /// What its limit means to it.
+    /// Effect of its limit on it.
     pub about: &'static str,
     /// Bytes for all its queries together.
     pub limit: u64,

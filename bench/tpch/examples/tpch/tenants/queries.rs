@@ -16,7 +16,7 @@ use super::list::Tenant;
 use crate::output::Stopped;
 use crate::real_bytes;
 
-/// What the example asks of its own groups.
+/// SQL by which the example looks at its own groups.
 const BIGGEST: &str = "SELECT path, usage, peak, max, pressure, refused FROM bursar_memory() ORDER BY reserved DESC LIMIT 8";
 
 /// More queries than end at a time.
@@ -47,9 +47,9 @@ pub struct Finished {
     pub elapsed: Duration,
     /// Rows of its answer, as far as they came.
     pub rows: usize,
-    /// What its plan spilled, or why it failed.
+    /// Spills of its plan, or the reason for its failure.
     pub outcome: Result<Spilled, DataFusionError>,
-    /// What its pool saw until it ended.
+    /// Report of its pool, at its end.
     pub report: QueryReport,
 }
 
@@ -67,7 +67,7 @@ impl Engine {
             .map(|tenant| root.child(&tenant.name, Limits::max(tenant.limit)))
             .collect::<Result<_, _>>()?;
         let shares: Vec<FairShare> = tenants.iter().map(FairShare::new).collect();
-        // What the queries really take.
+        // Counts the real bytes of the queries.
         let real = real_bytes()?;
         let history = History::new(HISTORY_MAX);
         let kept = history.clone();
@@ -76,7 +76,7 @@ impl Engine {
             if let Some(share) = shares.iter().find(is_above) {
                 builder = builder.share(share);
             }
-            // DataFusion 55.2 may wait for ever if a repartition is refused.
+            // In DataFusion 55.2 a refused repartition may hang its query.
             builder
                 .never_refuse(["RepartitionExec"])
                 .history(&kept)
@@ -154,7 +154,8 @@ impl Engine {
     fn config(&self) -> SessionConfig {
         SessionConfig::new()
             .with_target_partitions(self.partitions)
-            // What a sort keeps for merging what it spilled. The default of 10 MiB for each partition is meant for more memory.
+            // Bytes that a sort keeps for the merge of its spills. The default of 10 MiB for each partition
+            // is meant for more memory.
             .with_sort_spill_reservation_bytes(4 << 20)
     }
 
