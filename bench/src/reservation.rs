@@ -43,7 +43,7 @@ const RAMP: usize = 1024;
 const HELD: usize = (1 << 20) + (20 << 10);
 /// Bytes of a request by a consumer that holds batches of 8,192 rows.
 const BATCH: usize = 1 << 20;
-/// A limit that no request comes near.
+/// A limit that no request comes near, bytes.
 const FAR_AWAY: usize = 1 << 50;
 
 /// Pattern of the operations.

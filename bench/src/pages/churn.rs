@@ -57,7 +57,7 @@ impl Random {
     }
 }
 
-/// How often the end of the turn is looked for.
+/// Operations between two looks for the end of the turn.
 const LOOK_EVERY: usize = 64;
 
 /// Churns on each of `cpus` for `ns` nanoseconds, with so many slots each.

@@ -20,7 +20,7 @@ const SLOTS: usize = 64;
 const WARM_OPERATIONS: usize = 1024;
 /// Time above which an operation may have been in the queue for a CPU, ns.
 const SLOW_NS: u64 = 20_000;
-/// How often the kernel's account is read though nothing was slow, and the end of the turn looked for.
+/// Operations between two looks at the kernel's account, though nothing was slow, and for the end of the turn.
 const LOOK_EVERY: usize = 64;
 
 /// The longest operation.

@@ -13,7 +13,7 @@ use crate::random::Random;
 const MAX: u64 = 1000;
 /// Bytes that the sibling holds all the time.
 const HELD: u64 = MAX * 6 / 10;
-/// More than the tenant ever has.
+/// More bytes than the tenant ever has.
 const FAR_TOO_MUCH: u64 = 1 << 40;
 
 /// A lower bound on the bytes of a group and all below it, where each return takes what there is, and no more. Not the machine's words:

@@ -300,7 +300,7 @@ impl<M: Machine> Group<M> {
         }
     }
 
-    /// A handle of a child. Call under the lock of our children: a name that is there has a record.
+    /// A handle of a child. The caller holds the lock of our children, which keeps the record of each listed name.
     fn refer_to(&self, index: u32) -> Self {
         self.core.counters.refer(index);
         Self::new(self.core.clone(), index)

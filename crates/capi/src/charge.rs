@@ -21,7 +21,7 @@ fn with_kept_group<R>(handle: GroupHandle, run: impl FnOnce(&Group) -> R) -> Res
     Ok(run(&group))
 }
 
-/// More than a group can ever have charged.
+/// More bytes than a group can ever have charged.
 const BYTES_MAX: u64 = 1 << 62;
 
 fn check(bytes: u64) -> Result<(), Failure> {

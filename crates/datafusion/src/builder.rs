@@ -117,8 +117,8 @@ impl PoolBuilder {
         Ok(self)
     }
 
-    /// Refuses requests while the heap holds more for the query's group, or for a group above it, than that group's limit. So operators that
-    /// reserve too little spill or fail before the process runs out of memory. Only requests are refused: an allocation
+    /// Refuses requests while the heap holds more for the query's group, or for a group above it, than that group's limit. So an operator
+    /// that reserves too little must spill, or it fails, before the process runs out of memory. Only requests are refused: an allocation
     /// never fails. The stock of CPUs counts as held, up to 256 KiB for each CPU and group.
     ///
     /// # Panics

@@ -170,7 +170,7 @@ mod tests {
 
     use super::*;
 
-    /// More than Linux and macOS give to any process.
+    /// Id of no process: more than Linux and macOS give to any.
     const NO_PROCESS: u32 = 1 << 30;
 
     struct Scratch(PathBuf);

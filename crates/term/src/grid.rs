@@ -5,9 +5,9 @@ use std::ops::Range;
 use crate::escape::escaped;
 use crate::width::{columns, wrapped};
 
-/// Between two columns.
+/// Blanks between two columns.
 const GAP: usize = 2;
-/// A column of prose is never narrower than this, if it has as much to say.
+/// Least width of a column of prose, characters, if it has as much to say.
 const PROSE_LEAST: usize = 24;
 
 /// A header and rows. The first column names what a row is about.

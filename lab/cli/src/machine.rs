@@ -116,7 +116,7 @@ fn key(part: &str) -> &str {
     part.split('=').next().unwrap_or(part)
 }
 
-/// The keys, and those of the experiment's machine that say how it works and are left out.
+/// Adds the experiment's keys that are not sizes and that `keys` lacks.
 fn inherit(keys: &str, own: &str) -> String {
     let is_given = |own: &str| keys.split(',').any(|part| key(part) == key(own));
     let inherited = own

@@ -152,7 +152,7 @@ fn interval(verdict: &Verdict) -> String {
     format!("{lo} to {hi}")
 }
 
-/// With a digit behind the point, or as many as it takes to tell it from nothing.
+/// One decimal; three below 0.05, so that a small factor does not print as 0.0.
 fn times(number: f64) -> String {
     match number {
         small if small > 0.0 && small < 0.05 => format!("{small:.3}"),

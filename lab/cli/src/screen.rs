@@ -15,7 +15,7 @@ use bursar_term::grid::Grid;
 use bursar_term::markup::Markup;
 use bursar_term::width::{columns, wrapped};
 
-/// The screen is no wider, however wide the terminal is.
+/// Greatest width of the screen, columns, however wide the terminal is.
 const WIDTH: usize = 80;
 /// Before everything that belongs to a question.
 const INDENT: &str = "   ";

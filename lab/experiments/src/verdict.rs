@@ -28,7 +28,7 @@ use crate::measure::{Metric, Unit};
 
 /// Least number of seeds for a ruling.
 pub const SEEDS_NEEDED: usize = 20;
-/// Greatest width of an interval that says something about a change.
+/// Widest interval, as a share of the baseline, for which a change is judged.
 const CHANGE_WIDTH_MAX: f64 = 0.30;
 /// Share of the seeds that must have a sign for the sign to be sure.
 const SIGN_SURE: f64 = 0.9;

@@ -115,7 +115,7 @@ fn run(cpus: usize, kind: &str, sections: SectionKind, seed: u64) -> u64 {
                     before <= rows && rows <= after,
                     "{before} <= {rows} <= {after}"
                 );
-                // Not so the usage read: a charge may be in it without the return that made room for it.
+                // The usage that is read has no such bound: it may hold a charge and lack the return that made room.
                 assert!(group.reserved() <= LIMIT);
                 machine.sleep_until(machine.now_ns() + 30_000);
             }

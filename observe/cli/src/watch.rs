@@ -67,7 +67,7 @@ pub struct Watch {
     command: Vec<OsString>,
 }
 
-/// Length of a run without a command.
+/// Length of a run without a command, seconds.
 const SECONDS: u64 = 10;
 /// Time between two reads of a probe.
 const PROBE_PAUSE: Duration = Duration::from_millis(100);

@@ -222,7 +222,7 @@ struct Stack {
 
 /// A field that may be missing without a loss, because an event of its own tells the same.
 const SPARE: &str = "contended";
-/// At most this many fields has a wanted event.
+/// Most fields of a wanted event.
 const FIELDS: usize = 4;
 /// Frames of a stack that are looked at: the event, one or two that wait, and the function that takes the lock.
 const FRAMES: usize = 5;

@@ -72,9 +72,9 @@ pub struct UsableByClass;
 
 /// Larger blocks, labels included, are asked about one by one: the call costs little beside the use of such a block.
 const SMALL_MAX: usize = 1024;
-/// No allocator of a C library distinguishes smaller differences.
+/// Least difference of sizes that the allocator of any C library makes, bytes.
 const STEP: usize = 8;
-/// Alignment that the C library gives without being asked.
+/// Alignment that the C library gives without being asked, bytes.
 const ALIGN_MAX: usize = 16;
 /// Answers for a class, of which the least counts. Any number keeps the bound. More answers make it less likely that
 /// all of them came from blocks with too small a rest; a test sees fewer than one such block in twenty.

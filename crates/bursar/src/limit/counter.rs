@@ -13,7 +13,7 @@ use crate::apart::Apart;
 use crate::gate::{Begun, Gate};
 use crate::tree::MarkSet;
 
-/// No usage is higher, so that sums are good as signed numbers.
+/// Largest usage, bytes. Sums of such numbers fit a signed word.
 pub(crate) const USAGE_MAX: u64 = 1 << 62;
 
 /// Words that slow operations of all CPUs read and few write, away from the words that all of them write.
@@ -274,7 +274,7 @@ impl<M: Machine> PageCounter<M> {
     pub(crate) fn take_claim(&self, bytes: u64) -> u64 {
         let claimed = &self.bytes.claimed;
         // Full, here and below: pairs with `room`. A task that comes to wait is seen by a return, or sees what it returned.
-        // Claims are fewer than 2^63 bytes. More are below 0, for as long as a task gives back what it took too much.
+        // `claimed` stays below 2^63. A higher word is negative: another task gave up too much and has not corrected it yet.
         let mut seen = (claimed.fetch_sub(bytes, MemoryOrder::Full)).wrapping_sub(bytes) as i64;
         let mut had = bytes;
         // Only what is below 0 now: others give back, too. If a claim came meanwhile, it misses the rest when it is given up.

@@ -21,10 +21,10 @@ pub(crate) const PROCESS: Owner = Owner::new(1);
 const FIRST_OWNER: u64 = PROCESS.get() as u64 + 1;
 /// The largest charge, bytes. The sum of all charges that fit in memory stays below 2^63.
 pub(crate) const CHARGE_MAX: u64 = 1 << 56;
-/// The default for the most stock of one (group, CPU), bytes: 64 pages of 4 KiB, the kernel's `MEMCG_CHARGE_BATCH`.
+/// Default of the largest stock that one CPU holds for one group, bytes: 64 pages of 4 KiB, the kernel's `MEMCG_CHARGE_BATCH`.
 #[doc(alias = "MEMCG_CHARGE_BATCH")]
 const STOCK_MAX: u64 = 64 * 4096;
-/// The highest setting of that, bytes. For a million groups on 1,024 CPUs it adds up to 2^60, which counters hold.
+/// Largest setting of `stock_max`, bytes. A million groups on 1,024 CPUs then hold at most 2^60, which fits a counter.
 pub(crate) const STOCK_MAX_MAX: u64 = 1 << 30;
 /// The default number of shards that are frozen at once, and drained in one turn.
 const SHARDS_PER_SLICE: usize = 256;
@@ -231,14 +231,14 @@ impl<M: Machine> Counters<M> {
         self.operations.forget_tasks();
     }
 
-    /// The groups from `index` up to, and without, `end` (all if that is `None`).
+    /// Groups from `index` up to `end`, which is left out, or to the root if `end` is `None`.
     fn groups(&self, index: u32, end: Option<u32>) -> impl Iterator<Item = u32> + '_ {
         self.tree
             .chain(index)
             .take_while(move |&at| Some(at) != end)
     }
 
-    /// The way from a group up to the root, or up to, and without, `end`.
+    /// Way from a group up to `end`, which is left out, or to the root if `end` is `None`.
     pub(crate) fn way(&self, index: u32, end: Option<u32>) -> Way<'_, M> {
         let mut list = [self.counter(ROOT); LEVELS];
         let counters = self.groups(index, end).map(|at| self.counter(at));
@@ -253,8 +253,7 @@ impl<M: Machine> Counters<M> {
         }
     }
 
-    /// The first group from `index` up to, and without, `end` whose limit is smaller than a charge: no memory that is given back
-    /// makes it fit.
+    /// First group on that way whose limit is smaller than a charge. No memory that is given back makes the charge fit.
     pub(crate) fn never_fits(&self, (index, end): (u32, Option<u32>), bytes: u64) -> Option<u32> {
         // Full: a limit that the caller knows to be raised counts as raised.
         let max = |at: u32| self.counter(at).settings.max.load(MemoryOrder::Full);
@@ -358,8 +357,8 @@ impl<M: Machine> Counters<M> {
     }
 }
 
-/// The counters from a group up to the root, or up to, and without, a group above. An operation looks them up once and walks them
-/// several times.
+/// Counters of a group and its ancestors, up to the root or up to an ancestor that is left out. An operation looks them up once
+/// and walks them several times.
 pub(crate) struct Way<'a, M: Machine> {
     counters: &'a Counters<M>,
     pub(crate) index: u32,

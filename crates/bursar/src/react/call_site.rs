@@ -15,11 +15,11 @@ use crate::bytes::Bytes;
 
 /// Whether this build follows charges.
 const FOLLOWS: bool = cfg!(any(debug_assertions, feature = "call-sites"));
-/// Charges that are followed at a time. With a backtrace of 30 frames each has 2 KiB.
+/// Most charges that are followed at a time. A charge with a backtrace of 30 frames takes 2 KiB.
 const FOLLOWED_MAX: usize = 1 << 16;
-/// Charges of a group whose call sites are looked up, biggest first: a lookup takes some 100 us.
+/// Most call sites looked up for one group, biggest charges first. One lookup takes about 100 us.
 const LOOKED_UP_MAX: usize = 32;
-/// Frames that are shown of a backtrace.
+/// Most frames that are shown of a backtrace.
 const FRAMES_MAX: usize = 16;
 
 /// Functions between a program's charge and the backtrace, and their files, as builds without paths in their debugging information name

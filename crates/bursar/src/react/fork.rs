@@ -63,7 +63,7 @@ pub(super) fn is_forked<M: Machine>(core: &Core<M>) -> bool {
 /// Charges, or returns, `bytes` while the counters are wrong in any case. Async-signal-safe.
 pub(super) fn defer<M: Machine>(core: &Core<M>, index: u32, bytes: i64) {
     core.counters.adjust_anywhere(index, bytes, bytes);
-    // Relaxed: read by the thread that a signal handler, if this is one, interrupted.
+    // Relaxed: the reader is this thread; a signal handler may have interrupted it here.
     core.deferred.fetch_add(1, Ordering::Relaxed);
 }
 

@@ -19,7 +19,7 @@ use crate::tree::{CreateError, ROOT, References};
 
 /// Listed records that the last reference of a group looks at. More than one, so that the list gets shorter.
 const REAPED_BY_END: usize = 4;
-/// The same for a birth.
+/// Listed records that the birth of a group looks at.
 const REAPED_BY_BIRTH: usize = 2;
 
 /// A reference to a group's record, until dropped.

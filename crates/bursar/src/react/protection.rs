@@ -134,7 +134,7 @@ fn siblings<'a, M: Machine>(
             usage: core.counters.usage(child),
             limits: core.counters.limits(child),
         });
-        // Under the lock: a name that is there has a record.
+        // The lock of the children is held, which keeps the record of each listed name.
         rows.1
             .push(wanted(child).then(|| lifetime::referred(core, child)));
     });

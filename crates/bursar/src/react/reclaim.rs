@@ -27,7 +27,7 @@ use super::protection;
 use super::{pressure, trace};
 use crate::limit::Event;
 
-/// How often a charge asks for reclaim before it is refused.
+/// Number of times that a charge asks for reclaim before it is refused.
 #[doc(alias = "MAX_RECLAIM_RETRIES")]
 pub(super) const RECLAIM_TRIES: u32 = 16;
 
@@ -211,9 +211,9 @@ fn ask<M: Machine>(
         round.asked = true;
         let held = core.counters.usage(index);
         let freed = call(&request(left));
-        // The event counts at most the bytes that the group had, so that sums stay sums whatever the reclaimer returns. The
-        // round believes the number in full, because the reclaimer may have freed bytes that came meanwhile. At worst there
-        // is another round.
+        // The event counts at most the bytes that the group had, so totals stay correct if a reclaimer reports too much. The
+        // round uses the reported number unchanged, because the reclaimer may have freed bytes that came meanwhile. At worst
+        // there is another round.
         core.counters
             .count(index, Event::Reclaimed, freed.min(held));
         // The least that can be charged now, because bytes may have come back as stock.

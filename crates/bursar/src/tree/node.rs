@@ -36,7 +36,7 @@ pub(crate) struct References(u64);
 
 impl References {
     const REMOVED_CHILD: u64 = 1 << 38;
-    /// Far below what fits. A program that leaks more handles than this is stopped, as [`std::sync::Arc`] stops it.
+    /// Most handles of a group, far below what fits. A program that leaks more is stopped, as [`std::sync::Arc`] stops it.
     const MAX: u64 = Self::REMOVED_CHILD / 2;
 
     fn count(self) -> u64 {

@@ -6,7 +6,7 @@ use serde::Serialize;
 use crate::format;
 use bursar_term::failure::Failure;
 
-/// Of the document's form.
+/// Version of the document's form.
 const SCHEMA: u32 = 1;
 /// The revision of the source, noted when this was built.
 const REVISION: &str = env!("BURSAR_REVISION");

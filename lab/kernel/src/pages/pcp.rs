@@ -35,9 +35,9 @@ pub(super) type Guard<'a, M> = <<M as Machine>::Spin<CpuLists> as Lock<CpuLists>
 /// Numbers of events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Times that lists were filled from the zone.
+    /// Number of times that lists were filled from the zone.
     pub refills: u64,
-    /// Times that a free gave pages back, each in one piece or more.
+    /// Number of frees that returned pages to the zone, each in one or more batches.
     pub returns: u64,
     /// Allocations and frees that found the lists' lock taken and went to the zone.
     pub straight: u64,

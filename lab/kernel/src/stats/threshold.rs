@@ -5,8 +5,7 @@
 //!
 //! Each flush resets the count of each group that it folds, once for every CPU on which the group is listed. That also
 //! drops updates counted on a CPU that the flush had passed before, so a later reader finds too few updates to flush.
-//! An update that stops on the way up because a group is due relies on another update that may still be below the
-//! group's ancestors.
+//! An update stops at a group that is already due. The update that made it due may not have reached the ancestors yet.
 
 use bursar_machine::{AtomicWord, Machine, MemoryOrder, Shard};
 

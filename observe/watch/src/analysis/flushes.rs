@@ -10,7 +10,7 @@ use crate::seen::Flush;
 
 /// A flush whose task has done nothing for this long has ended.
 const IDLE_NS: u64 = 2_000_000_000;
-/// Look for ended flushes when so many are open.
+/// Number of open flushes from which on ended ones are looked for.
 const OPEN: usize = 256;
 
 #[derive(Debug)]

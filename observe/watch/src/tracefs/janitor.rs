@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use super::owner::is_gone;
 
-/// A removal is tried this often: the files of a process that was killed are closed in an order of the kernel's choice.
+/// Tries of a removal. The files of a process that was killed are closed in an order of the kernel's choice.
 const TRIES: u32 = 50;
 const PAUSE: Duration = Duration::from_millis(50);
 
