@@ -121,7 +121,7 @@ fn a_panic_that_ends_a_task_or_a_thread_leaves_nothing_in_its_group() {
 }
 
 static CALLS: AtomicUsize = AtomicUsize::new(0);
-/// Where the stack was in the hook's last call.
+/// Address of the stack in the hook's last call.
 static STACK: AtomicUsize = AtomicUsize::new(0);
 
 /// The threads that set the hook while the program's own runs, and the one that panics.

@@ -348,7 +348,7 @@ async fn wander(rounds: usize) -> Vec<(ThreadId, Vec<u8>)> {
     kept
 }
 
-/// How often tasks are let loose until one of them has moved.
+/// Number of times that tasks are let loose until one of them has moved.
 const ATTEMPTS: usize = 1000;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

@@ -13,7 +13,7 @@ enum Linked {
     No,
 }
 
-/// Where Cargo puts the library: beside this test.
+/// Directory in which Cargo puts the library: beside this test.
 fn libraries() -> PathBuf {
     let this = env::current_exe().unwrap();
     this.parent().unwrap().to_owned()

@@ -133,7 +133,7 @@ pub(crate) struct Live {
     pub(crate) name: Arc<str>,
     pub(crate) can_spill: bool,
     pub(crate) operator: Arc<Operator>,
-    /// When it was registered, by the pool's clock.
+    /// Time of its registration, by the pool's clock.
     pub(crate) since_ns: u64,
     /// Bytes held, if known: of the consumer that asks, and of those that take part in a share. Counting the others'
     /// bytes would slow down each request.

@@ -24,11 +24,11 @@ pub(crate) struct Connection {
     sent: usize,
     /// Time that the client has for its request, and for each piece of the answer.
     patience_ns: u64,
-    /// When the client was last heard of.
+    /// Time of the client's last sign of life.
     active_ns: u64,
-    /// When the present state ends.
+    /// End of the present state.
     deadline_ns: u64,
-    /// When the answer must have been sent.
+    /// Time by which the answer must have been sent.
     latest_ns: u64,
 }
 

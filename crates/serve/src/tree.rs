@@ -19,7 +19,7 @@ const PIECE_BYTES: usize = 64 << 10;
 pub(crate) struct Program {
     pub(crate) process: u32,
     pub(crate) name: String,
-    /// When the server was started.
+    /// Start of the server.
     pub(crate) began_ns: u64,
 }
 

@@ -73,7 +73,7 @@ fn bar(octaves: &[Octave], at: u32) -> char {
     BARS[((height * BARS.len() as f64) as usize).min(BARS.len() - 1)]
 }
 
-/// Where the bar of `column` begins on the axis.
+/// Begin of the bar of `column` on the axis.
 fn begin(column: u32) -> f64 {
     match column {
         0 => 0.0,

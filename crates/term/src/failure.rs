@@ -1,4 +1,4 @@
-//! How the command ends when it cannot do what it was asked to.
+//! Ends of a command that cannot do its work, with their exit codes.
 
 use std::fmt;
 use std::io::Write;

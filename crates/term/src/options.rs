@@ -31,7 +31,7 @@ pub struct Global {
     pub verbose: bool,
 }
 
-/// When a document has colours.
+/// Choice of colours for a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Color {
     /// In a terminal, unless `NO_COLOR` is set.

@@ -11,7 +11,7 @@ use crate::options::Global;
 /// A narrower terminal has no room for a bar.
 const BAR_COLUMNS: u16 = 72;
 
-/// How far a run is. Its line is cut to the width of the terminal.
+/// Progress of a run. Its line is cut to the width of the terminal.
 pub struct Progress {
     bar: ProgressBar,
     steps: u64,

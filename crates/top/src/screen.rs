@@ -19,7 +19,7 @@ const LINES_FOR_SPARKLINE: u16 = 14;
 /// Something to tell besides the groups.
 #[derive(Debug, Default)]
 pub struct Notes {
-    /// Why there is no new look.
+    /// Reason for which there is no new look.
     pub trouble: Option<String>,
     pub is_paused: bool,
     /// Whether the text of the filter is being typed.

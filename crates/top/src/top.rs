@@ -31,7 +31,7 @@ const PAGE: isize = 10;
 /// A look at the server, or why there is none.
 type Look = Result<Document, String>;
 
-/// How the view ends.
+/// End of the view.
 enum Ended {
     Quit,
     /// By a signal, or by Ctrl-C, which is a key here.

@@ -309,7 +309,7 @@ fn errors_are_the_services_own() {
     assert_eq!(usage(&group), 0);
 }
 
-/// How often requests are let loose until one of them has moved.
+/// Number of times that requests are let loose until one of them has moved.
 const ATTEMPTS: usize = 100;
 
 /// Many requests of two tenants on few threads, until some were taken by another thread half-way.

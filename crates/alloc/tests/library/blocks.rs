@@ -29,7 +29,7 @@ struct Block {
     fill: u8,
 }
 
-/// How many bytes at either end of a large block are looked at.
+/// Number of bytes at either end of a large block are looked at.
 const END_BYTES: usize = 8 << 10;
 
 impl Block {

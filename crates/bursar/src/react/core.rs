@@ -28,7 +28,7 @@ pub(crate) struct Policies {
     pub(crate) sampled_one_in: u32,
 }
 
-/// How a charge pays for usage above a `high`. By default it leaves a debt, so a `high` throttles only callers that take that
+/// Policy by which a charge pays for usage above a `high`. By default it leaves a debt, so a `high` throttles only callers that take that
 /// debt ([`crate::Group::take_debt`]) and wait.
 ///
 /// First stock is taken back and reclaimers are asked. Then a charge pays for the bytes that stay above the `high` of its
@@ -72,7 +72,7 @@ pub(super) struct Ended {
 #[cfg(feature = "tracing")]
 pub(super) const EVENT_KINDS: usize = 6;
 
-/// When a kind of event may come again, and how many were left out since it came last.
+/// Time at which a kind of event may come again, and number of events that were left out since the last one.
 #[cfg(feature = "tracing")]
 pub(super) struct EventRate<M: Machine> {
     pub(super) next_ns: M::Word,
@@ -104,7 +104,7 @@ pub(crate) struct Core<M: Machine> {
     pub(super) tickets: M::Word,
     /// Times that a waiting charge went from one queue to another.
     pub(super) moves: M::Word,
-    /// When upkeep next looks for limits with much stock below.
+    /// Time at which upkeep next looks for limits with much stock below.
     pub(super) trim_due_ns: M::Word,
     /// Records of groups that have ended, to be looked at; see `lifetime.rs`.
     pub(super) listed: M::Mutex<VecDeque<u32>>,

@@ -223,7 +223,7 @@ pub struct GroupState {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TreeReport {
-    /// When it was made, by the machine's clock ([`bursar_machine::Machine::now_ns`]), nanoseconds.
+    /// Time of the report, by the machine's clock ([`bursar_machine::Machine::now_ns`]), nanoseconds.
     pub made_ns: u64,
     /// The groups from the root to the group that the report is about.
     pub way: Vec<GroupState>,

@@ -44,7 +44,7 @@ pub(super) struct Lately {
 #[derive(Default)]
 pub(super) struct Peak {
     pub(super) report: Option<Arc<TreeReport>>,
-    /// When a report was last made, whether it was kept or not.
+    /// Time of the last report, whether it was kept or not.
     pub(super) made_ns: Option<u64>,
     /// Whether a task makes one.
     pub(super) is_renewed: bool,

@@ -260,7 +260,7 @@ pub(crate) enum Keep {
 pub(super) struct Folded {
     pub(super) totals: Vec<i64>,
     pub(super) own: Vec<i64>,
-    /// How far the truth may be from the total, on either side; `None` if unknown.
+    /// Largest distance of the truth from the total, on either side; `None` if unknown.
     pub(super) errors: Vec<Option<u64>>,
     pub(super) is_absorbed: bool,
 }

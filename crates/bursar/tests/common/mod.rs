@@ -170,7 +170,7 @@ impl<F: Future + Unpin> Task<F> {
         Pin::new(&mut self.future).poll(&mut Context::from_waker(&waker))
     }
 
-    /// How often it was woken since the last time that it was asked.
+    /// Number of wakes since the last call.
     pub fn wakes(&self) -> usize {
         self.wakes.0.swap(0, Ordering::SeqCst)
     }

@@ -219,7 +219,7 @@ impl World {
         zones.map(|zone| zone.free + zone.listed + zone.depot).sum()
     }
 
-    /// When all threads are gone: nothing is lost, and all blocks are whole again.
+    /// Checks when all threads are gone: nothing is lost, and all blocks are whole again.
     pub fn finish(&self) {
         let basket = std::mem::take(&mut *self.basket());
         basket.into_iter().for_each(|page| self.free(page));

@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 use crate::common::{BALANCE, BATCHED, EAGER, ROWS, Random, Short, hop, memory, seed};
 use bursar::{Freshness, Group, Level};
 
-/// Where threads note what they did, to compare with.
+/// Notes of the threads on their updates, to compare with.
 #[derive(Default)]
 struct Truth {
     rows: AtomicU64,

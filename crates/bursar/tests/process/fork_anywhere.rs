@@ -11,7 +11,7 @@ use crate::common::world::{FORKS, Stop, THREADS, World};
 use crate::common::{BATCHED, Random, Short, seed, signals};
 use bursar::Charge;
 
-/// Where threads stand still, at whatever instruction the signal met them; it is of no operation.
+/// Handler in which threads stand still, at any instruction. It is part of no operation.
 static ROUND: AtomicUsize = AtomicUsize::new(0);
 static STANDING: AtomicUsize = AtomicUsize::new(0);
 

@@ -242,7 +242,7 @@ fn what_is_exhausted_recovers() {
     assert_eq!(root.usage().value, 0);
 }
 
-/// Where there is only one node, memory is bound to it anyhow.
+/// A strict binding gives pages, unless a sandbox hides which of several nodes they are on.
 #[test]
 fn a_strict_binding() {
     let _alone = crate::common::fork::alone();

@@ -38,10 +38,10 @@ fn stand_in_return() {
     }
 }
 
-/// Where threads wait for one another. A thread that panics lets all others go, by a panic of their own.
+/// Place where threads wait for one another. A thread that panics lets all others go, by a panic of their own.
 struct Meeting {
     awaited: usize,
-    /// How many joined; `None` after a panic.
+    /// Number of threads that joined; `None` after a panic.
     joined: Mutex<Option<usize>>,
     changed: Condvar,
 }
@@ -99,7 +99,7 @@ struct Returns {
     meeting: Meeting,
     /// The task that began a return last, and how many it has left.
     latest: AtomicUsize,
-    /// How often tasks charge and return again in this round.
+    /// Number of times that tasks charge and return again in this round.
     again: AtomicUsize,
     /// Charges for the main task to return, past the stock.
     left: Mutex<Vec<Charge>>,

@@ -1,4 +1,4 @@
-//! How deep a statement nests: first of its text, and then of its plan.
+//! Depth of a statement: first of its text, and then of its plan.
 //!
 //! DataFusion's parser, planner, optimizer and operators call themselves for each level, and so does the code that drops a plan. A level
 //! takes up to some kilobytes of stack. So the depth is known before each of them sees a statement. Neither look calls itself.

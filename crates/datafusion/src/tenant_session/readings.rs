@@ -1,4 +1,4 @@
-//! How often the parser may read a text.
+//! Bound on the parser's readings of a text.
 //!
 //! DataFusion's parser tries several readings of some constructs, one after the other, and so reads twice or more what is inside them.
 //! Inside each other they take time that doubles with each level. So the readings of each token are estimated before the text is parsed.

@@ -1,4 +1,4 @@
-//! How often a statement refers to tables, before it is planned.
+//! Number of a statement's references to tables, before it is planned.
 //!
 //! Planning copies a common table expression for each reference. Thirty expressions that each refer twice to the one before are 2^30 tables.
 

@@ -13,7 +13,7 @@ use super::battery::{CAPACITY, freeze, pages, set_bounds, shards, sum};
 
 const LISTS: usize = 2;
 
-/// How hot it is.
+/// Load of the fire.
 pub struct Fire {
     /// Tasks that push and pop.
     pub workers: usize,
@@ -31,7 +31,7 @@ pub struct Fire {
     pub hop: fn(u64),
 }
 
-/// Which blocks are in somebody's hands. Not the machine's words: looking is no step.
+/// Blocks that threads hold. Not the machine's words: looking is no step.
 struct Hands {
     first: Pfn,
     is_held: Vec<AtomicBool>,

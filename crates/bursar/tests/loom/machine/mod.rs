@@ -88,7 +88,7 @@ pub fn run_on(cpu: u32) {
     CURRENT.with(|current| current.set(cpu));
 }
 
-/// How the shards of CPUs are changed.
+/// Way in which the shards of CPUs are changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// By sections.
