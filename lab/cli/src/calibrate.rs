@@ -38,7 +38,7 @@ struct Trial {
     parameters: Vec<Range>,
     costs: Vec<Range>,
     seed: u64,
-    /// How many draws to try at most.
+    /// Most draws to try.
     draws: u64,
 }
 

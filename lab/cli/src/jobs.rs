@@ -35,12 +35,12 @@ pub struct Done {
 
 /// A run without a result.
 pub struct RunFailure {
-    /// Which.
+    /// The experiment.
     pub name: String,
     pub cause: Cause,
 }
 
-/// Why a run has no result.
+/// Reason for which a run has no result.
 pub enum Cause {
     Said(String),
     /// A bug, to be shown as one when all else is done.
@@ -168,13 +168,13 @@ pub fn cpu_seconds(batches: &[Batch]) -> f64 {
     batches.iter().map(of).sum()
 }
 
-/// How many runs may be under way at a time.
+/// Most runs that are under way at a time.
 fn at_once(batches: &[Batch]) -> usize {
     let machines = batches.iter().flat_map(|batch| &batch.machines);
     machines.map(Machine::runs_at_once).min().unwrap_or(1)
 }
 
-/// How many runs there are.
+/// Number of runs.
 pub fn count(batches: &[Batch]) -> u64 {
     tasks(batches).len() as u64
 }
@@ -231,7 +231,7 @@ fn name(batches: &[Batch], task: Task) -> String {
     )
 }
 
-/// How long a task takes of its machine's time, as the end of a sentence.
+/// Time of a task on its machine, as the end of a sentence.
 fn time(batches: &[Batch], task: Task) -> String {
     let Batch { plan, machines } = &batches[task.batch];
     let seconds = plan.run_ms(task.job) as f64 / 1e3;

@@ -1,4 +1,4 @@
-//! How many reads took how long: what was published beside what was measured.
+//! Shares of reads by duration: the published ones beside the measured ones.
 
 use bursar_experiments::document::{Document, VariantResult};
 use bursar_experiments::machine_info::MachineInfo;

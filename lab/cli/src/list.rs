@@ -194,7 +194,7 @@ fn details(one: &Described, form: Markup) -> String {
     text
 }
 
-/// How long something takes here, in full and in the quick form.
+/// Time that something takes here, in full and in the quick form.
 fn times(cpu_seconds: f64, quick_cpu_seconds: f64) -> String {
     let cpus = thread::available_parallelism().map_or(1, usize::from) as f64;
     let [full, quick] = [cpu_seconds, quick_cpu_seconds].map(|it| long_time(it / cpus));

@@ -1,4 +1,4 @@
-//! Which machine a run is on: `-m`, the experiment's own, and what `-s` changes of it.
+//! Machine of a run: `-m`, the experiment's own, and what `-s` changes of it.
 
 use bursar_experiments::document::VariantResult;
 use bursar_experiments::experiment::Experiment;
@@ -195,7 +195,7 @@ impl Machine {
         }
     }
 
-    /// How many runs may be under way at a time. Those on the host would disturb each other; simulated ones have nothing to
+    /// Most runs that are under way at a time. Those on the host would disturb each other; simulated ones have nothing to
     /// do with each other.
     pub fn runs_at_once(&self) -> usize {
         match self {

@@ -1,4 +1,4 @@
-//! Which point of a sweep a document is of: what differs between it and the others.
+//! Point of a sweep to which a document belongs: the difference between it and the others.
 
 use bursar_experiments::document::Document;
 use bursar_experiments::machine_info::MachineInfo;

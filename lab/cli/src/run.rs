@@ -24,7 +24,7 @@ use bursar_term::progress::Progress;
 /// The revision of the source, noted when this was built.
 const REVISION: &str = env!("BURSAR_REVISION");
 
-/// How the documents are shown.
+/// Form in which the documents are shown.
 enum Shown {
     /// In the form that was asked for.
     Whole(Format),
@@ -73,7 +73,7 @@ pub fn run(run: &Run, global: &Global) -> Result<ExitCode, Failure> {
     })
 }
 
-/// How the documents are shown, and the place of the text.
+/// Form in which the documents are shown, and the place of the text.
 fn shown(run: &Run, global: &Global) -> Result<(Shown, Output), Failure> {
     let format = global.format()?;
     let output = Output::open(global)?;
@@ -181,7 +181,7 @@ fn screen_batches() -> Result<Vec<Batch>, Failure> {
     screen::QUESTIONS.iter().map(of).collect()
 }
 
-/// How an experiment runs.
+/// Settings of an experiment's run.
 pub struct Wanted<'a> {
     machine: Option<&'a str>,
     set: &'a [String],

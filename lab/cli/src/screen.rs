@@ -43,7 +43,7 @@ struct Column {
 enum Cell {
     /// A number of a metric.
     Number(&'static str, Of),
-    /// How much more of a metric there is than in another variant.
+    /// Excess of a metric over that of another variant.
     More(&'static str, &'static str),
     /// Firings in one second.
     Raster(&'static str),
@@ -275,7 +275,7 @@ fn machine(document: &Document) -> String {
     )
 }
 
-/// How much more of a metric a variant has than another one, as a part of it.
+/// Excess of a variant's metric over another one's, as a part of it.
 fn more(document: &Document, variant: &VariantResult, metric: &str, base: &str) -> Option<f64> {
     let number =
         |variant: &VariantResult| variant.number(metric, Of::Value).map(|(number, _)| number);
@@ -353,7 +353,7 @@ fn upkeep(document: &Document) -> Option<String> {
     ))
 }
 
-/// How long upkeep holds its lock, if it does nothing else; `None` if it works on memory.
+/// Time for which upkeep holds its lock, if it does nothing else; `None` if it works on memory.
 fn synthetic_lock(document: &Document) -> Option<String> {
     let load = Load(&document.parameters);
     let hold_us = load.number("lock_hold_ns") / 1_000;

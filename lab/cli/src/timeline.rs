@@ -83,7 +83,7 @@ pub fn cpus<'a>(document: &Document, timelines: impl Iterator<Item = &'a Timelin
     seen.max().unwrap_or(0).max(own)
 }
 
-/// How often something happened, by row and column; the highest CPU numbers are in the first row.
+/// Number of events by row and column; the highest CPU numbers are in the first row.
 pub struct Raster {
     cpus_per_row: usize,
     cells: Vec<Vec<u64>>,

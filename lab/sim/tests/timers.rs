@@ -13,7 +13,7 @@ fn simulator(cpus: usize, hz: u32) -> Simulator {
     Simulator::new(Settings::new(Topology::new(cpus, 1, hz), 1))
 }
 
-/// How late a sleep of `ahead_ns` is that begins a moment after a tick.
+/// Lateness of a sleep of `ahead_ns` that begins a moment after a tick.
 fn timer(kind: TimerKind, deadline_ns: u64) -> Timer {
     Timer { kind, deadline_ns }
 }

@@ -19,7 +19,7 @@ pub struct Compared {
     pub comparisons: Vec<Comparison>,
     /// Documents of one file without one of the other.
     pub unmatched: [Vec<String>; 2],
-    /// Which point of a sweep each comparison is of.
+    /// Point of a sweep to which each comparison belongs.
     #[serde(skip)]
     pub points: Vec<String>,
 }

@@ -147,7 +147,7 @@ fn summary(compared: &Compared, form: Markup) -> String {
     text
 }
 
-/// How many figures would be clearly worse by chance.
+/// Number of figures that would be clearly worse by chance.
 fn by_chance(comparison: &Comparison) -> f64 {
     let seeds = comparison.seeds.into_iter().min().unwrap_or(0);
     false_alarms(comparison.judged(), seeds as usize)

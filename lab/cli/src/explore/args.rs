@@ -52,7 +52,7 @@ pub struct Explore {
         value_parser = whole(0..=u64::MAX)
     )]
     pub seed: u64,
-    /// How a CPU's words are changed [default: both; with --published: restartable]
+    /// Way in which a CPU's words are changed [default: both; with --published: restartable]
     #[arg(long, value_enum, value_name = "KIND")]
     pub sections: Option<Sections>,
     /// Explore mechanisms with a planted bug, which must be found

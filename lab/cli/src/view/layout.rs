@@ -54,7 +54,7 @@ pub const fn column(title: &'static str, metric: &'static str, of: Of) -> Column
 pub struct Moments {
     pub metric: &'static str,
     pub title: &'static str,
-    /// How long it is, microseconds.
+    /// Length, microseconds.
     pub span_us: fn(Load<'_>) -> u64,
     /// Figures beside each variant's, with what they are called.
     pub beside: &'static [Column],

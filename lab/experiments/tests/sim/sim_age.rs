@@ -26,7 +26,7 @@ enum Scope {
     Busy,
 }
 
-/// When each update had returned. The simulator runs one task at a time, so the host's lock is never waited for.
+/// Times at which the updates had returned. The simulator runs one task at a time, so the host's lock is never waited for.
 #[derive(Default)]
 struct Updates(Mutex<Vec<u64>>);
 

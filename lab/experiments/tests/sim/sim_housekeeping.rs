@@ -139,7 +139,7 @@ fn calls(
         .collect()
 }
 
-/// How far calls begin after a CPU's phase, nanoseconds.
+/// Time between the begin of calls and a CPU's phase, nanoseconds.
 fn off_phase_ns(calls: &[u64], phase_ns: u64) -> impl Iterator<Item = u64> {
     calls
         .iter()
@@ -202,7 +202,7 @@ fn one_cpu_and_such_that_are_left_alone() {
     assert_eq!(rank, 4);
 }
 
-/// When a timer that is set now expires.
+/// Time at which a timer that is set now expires.
 fn expiry_ns(timer: Timer, now_ns: u64) -> u64 {
     if timer.kind == TimerKind::Exact || timer.deadline_ns <= now_ns {
         return timer.deadline_ns;

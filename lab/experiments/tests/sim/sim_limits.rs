@@ -23,7 +23,7 @@ struct Set {
     returned: u64,
 }
 
-/// Which limits were in force when. The simulator runs one task at a time, so moments have numbers.
+/// Limits that were in force, by time. The simulator runs one task at a time, so moments have numbers.
 #[derive(Default)]
 struct Log(Mutex<(u64, Vec<Set>)>);
 
@@ -106,7 +106,7 @@ fn greedy(company: &Company, machine: &Sim, number: u64) {
     held.into_iter().for_each(note);
 }
 
-/// When the limits that stay are compared with the usage.
+/// Moments at which the limits that stay are compared with the usage.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Look {
     /// By a task, now and then, while another limit moves.

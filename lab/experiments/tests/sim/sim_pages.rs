@@ -23,7 +23,7 @@ use crate::common::{Body, MS, Struck, US, builder, settings};
 const BLOCKS: u64 = 4;
 const PIECE: u64 = Order::MAX.pages() as u64;
 
-/// Which pages are in somebody's hands.
+/// Pages that tasks hold.
 struct Holders {
     first: u32,
     pages: Vec<AtomicU32>,
@@ -205,7 +205,7 @@ impl World {
         self.machine.run(bodies);
     }
 
-    /// When all is given back.
+    /// Checks when all is given back.
     fn finish(&self) {
         let held = self.holders.pages.iter();
         assert_eq!(

@@ -1,4 +1,4 @@
-//! How much each policy does under one hold, and that no page is lost or given out twice.
+//! Work of each policy under one hold, and that no page is lost or given out twice.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -156,7 +156,7 @@ fn drains_free_2016_pages_under_one_hold_unless_told_otherwise() {
     }
 }
 
-/// How long the unluckiest waited for the zone's lock while 16 CPUs free 4,000 pages each.
+/// Longest wait for the zone's lock while 16 CPUs free 4,000 pages each.
 fn longest_wait_ns(release: Release) -> (u64, Counts) {
     let mut result = None;
     on_sim(16, Settings::of(16 * GIB, 16, release), |machine, lists| {

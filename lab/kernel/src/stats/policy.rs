@@ -8,7 +8,7 @@ use super::threshold::{Counted, GroupThreshold, Marks, Threshold};
 /// A bound on waiters that is never reached.
 pub const UNBOUNDED: u64 = u64::MAX;
 
-/// How the statistics of a tree of groups are kept, and which tasks flush them when they are read.
+/// Way in which the statistics of a tree of groups are kept, and the tasks that flush them when they are read.
 ///
 /// Policies that count towards one threshold for the tree are of the thread's first half, when the kernel did the same.
 /// Those with a threshold for each group differ from [`Policy::PerGroup`] as their names say.
@@ -127,7 +127,7 @@ pub(super) enum Look {
     Again,
 }
 
-/// How statistics are kept.
+/// Way in which statistics are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Keeping {
     /// Per CPU, and brought into totals by flushes.

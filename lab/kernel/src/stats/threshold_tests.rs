@@ -119,7 +119,7 @@ fn ups_and_downs_cancel_in_the_net_change() {
     assert_eq!(pending(&counts, 2), [2 * limit], "absolute");
 }
 
-/// Why the net change is counted all the way up.
+/// Reason for which the net change is counted all the way up.
 #[test]
 fn an_early_stop_misses_what_would_cancel() {
     let is_due_after = |marks| {

@@ -1,4 +1,4 @@
-//! How much of each kind of page a round of reclaim scans (`prepare_scan_control`, `get_scan_count` and `inactive_is_low` of
+//! Number of pages of each kind that a round of reclaim scans (`prepare_scan_control`, `get_scan_count` and `inactive_is_low` of
 //! `mm/vmscan.c`).
 //!
 //! Sizes come from the statistics, which may be old: a flush before reclaim is meant to refresh them.
