@@ -40,7 +40,7 @@ pub struct Ended {
     pub words: Vec<String>,
     /// Exit code. `None`: a signal ended it.
     pub code: Option<i32>,
-    /// How it ended, in words.
+    /// Its end, in words.
     pub status: String,
     /// Whether it was ended here because the time was over.
     pub was_stopped: bool,

@@ -47,7 +47,7 @@ pub struct Seen {
     /// Requests to fold statistics of cgroups.
     #[serde(deserialize_with = "bounded")]
     pub flushes: Vec<Flush>,
-    /// How this kernel gives up the zone lock within a burst.
+    /// Way in which this kernel gives up the zone lock within a burst.
     pub release: Release,
     /// Names of the tasks in `flushes` that still ran when they were looked up.
     #[serde(deserialize_with = "bounded")]
@@ -71,7 +71,7 @@ pub struct Machine {
     pub cpus: usize,
     /// Ticks a second.
     pub hz: Option<u32>,
-    /// Where `hz` is from.
+    /// Source of `hz`.
     pub hz_source: Option<HzSource>,
     /// Time between two upkeeps of a CPU: `vm.stat_interval`.
     pub interval_s: Option<u32>,
@@ -215,7 +215,7 @@ pub enum Hold {
     Unknown,
 }
 
-/// How the kernel gives up the zone lock within bursts that are larger than a batch.
+/// Way in which the kernel gives up the zone lock within bursts that are larger than a batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Release {
     /// Bursts that were larger than a batch.

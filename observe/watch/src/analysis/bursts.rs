@@ -12,7 +12,7 @@ use crate::seen::{Burst, BurstKind, Hold, LockKind, Machine, Release, Wait, Zone
 const GAP_NS: u64 = 20_000;
 /// The kernel moves at most `batch << 5` pages under one hold.
 const SCALE_MAX: u32 = 5;
-/// Where no batch is known: that of 4 KiB pages.
+/// Batch of a zone whose batch is not known: that of 4 KiB pages.
 const BATCH: u64 = 63;
 /// Gaps of which the median is taken.
 const GAPS: usize = 100_000;
@@ -34,9 +34,9 @@ pub struct Bursts {
     open: BTreeMap<u32, Open>,
     /// Since when a CPU holds the lock of a zone, in kernels that tell.
     held_since: BTreeMap<u32, u64>,
-    /// When a CPU got the lock for which it had waited, until it has moved pages.
+    /// Time at which a CPU got the lock for which it had waited, until it has moved pages.
     got_lock: BTreeMap<u32, u64>,
-    /// When a CPU got the lock to move pages of its lists, and how many at most, until it moves the first one.
+    /// Time at which a CPU got the lock to move pages of its lists, and their largest number, until it moves the first one.
     locked: BTreeMap<u32, (u64, u64)>,
     done: Vec<Burst>,
     left_out: u64,

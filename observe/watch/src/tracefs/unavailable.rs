@@ -15,7 +15,7 @@ pub enum Unavailable {
     Kernel,
     /// tracefs is not mounted, and mounting it failed.
     NotMounted {
-        /// Why.
+        /// Reason.
         error: io::Error,
     },
     /// This user may not use tracefs.
@@ -36,7 +36,7 @@ pub enum Unavailable {
     File {
         /// The file or directory.
         path: PathBuf,
-        /// Why.
+        /// Reason.
         error: io::Error,
     },
 }
