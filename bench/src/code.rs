@@ -38,11 +38,11 @@ enum Calls {
     SteppedInto,
 }
 
-/// Where a walk is.
+/// Place of a walk.
 #[derive(Default)]
 struct Walk {
     taken: Vec<Instruction>,
-    /// Where to return to.
+    /// Addresses to return to.
     callers: Vec<u64>,
     /// Index in `taken` of the first store through the thread pointer.
     section: Option<usize>,
@@ -105,7 +105,7 @@ impl<'data> Code<'data> {
         })
     }
 
-    /// Where the function begins whose name ends with `name`; of one that only jumps to another, where that begins.
+    /// Address of the function whose name ends with `name`; of one that only jumps to another, the other's.
     ///
     /// # Errors
     /// If there is no such function.
@@ -204,7 +204,7 @@ impl<'data> Code<'data> {
         arrived
     }
 
-    /// Where a jump or a call goes, if that is known before it runs.
+    /// Target of a jump or a call, if that is known before it runs.
     fn address(&self, target: Target) -> Option<u64> {
         match target {
             Target::Address(address) => Some(address),

@@ -157,7 +157,7 @@ impl Local {
     }
 }
 
-/// How many operations were really done, untimed ones included.
+/// Number of operations that were really done, untimed ones included.
 #[derive(Default)]
 pub struct Done(AtomicU64);
 

@@ -48,7 +48,7 @@ pub trait Corner {
     fn check(&self) -> Result<(), String>;
 }
 
-/// How many groups to do things beside.
+/// Numbers of groups beside which the calls are made.
 pub struct Sizes {
     pub holding: Vec<usize>,
     pub removed: Vec<usize>,

@@ -145,7 +145,7 @@ fn group(memory: &Memory, name: &str) -> Group {
     at
 }
 
-/// Where the threads of a contender are while they allocate.
+/// Group of the threads of a contender while they allocate.
 enum Place {
     Nowhere,
     /// A group of ours.

@@ -14,7 +14,7 @@ pub enum Architecture {
     Arm,
 }
 
-/// Where an instruction goes.
+/// Target of an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
     Next,
@@ -28,7 +28,7 @@ pub enum Flow {
     Nowhere,
 }
 
-/// Where a jump goes.
+/// Target of a jump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
     Address(u64),

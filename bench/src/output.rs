@@ -1,4 +1,4 @@
-//! Where results go: standard output, and files with the raw samples.
+//! Outputs of results: standard output, and files with the raw samples.
 
 use std::fs::File;
 use std::io::{ErrorKind, Write};

@@ -26,7 +26,7 @@ pub struct Load {
     pub readers: usize,
     /// Pause of a reader after each read.
     pub pause: Duration,
-    /// How long all of them read.
+    /// Time for which all of them read.
     pub turn: Duration,
 }
 
@@ -153,7 +153,7 @@ impl Stage {
         total
     }
 
-    /// When nobody reads or writes: whether the tenant counts what its leaves were told.
+    /// Checks, when no thread reads or writes, whether the tenant counts what its leaves were told.
     ///
     /// # Errors
     /// Returns the first inconsistency, if any.

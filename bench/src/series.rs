@@ -51,11 +51,11 @@ impl Summary {
 pub struct Run {
     /// Version of this format.
     pub schema: u32,
-    /// Which benchmark.
+    /// Name of the benchmark.
     pub kind: String,
     /// The contender that the others are compared with.
     pub yardstick: String,
-    /// Where and how it ran.
+    /// Conditions of the run.
     pub conditions: Conditions,
     /// Measurements.
     pub series: Vec<Series>,

@@ -127,13 +127,13 @@ const fn word(name: &'static str, cpus: usize, each: u64) -> Row {
 /// Measurements of one turn of a row.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Turn {
-    /// How many of what the row counts.
+    /// Count of the row, in its unit.
     pub operations: u64,
     /// Of the host.
     pub ns: u64,
     /// Visible operations; steps of all schedules.
     pub events: u64,
-    /// How long it took on the simulated machine; 0 where there is no time.
+    /// Time on the simulated machine; 0 where there is no time.
     pub virtual_ns: u64,
     /// Identifies all events and their order.
     pub hash: u64,
@@ -245,7 +245,7 @@ fn additions(machine: &Sim, row: &Row) -> Result<u64, String> {
     Ok(ns)
 }
 
-/// How many tasks are under way: have begun, have a stack, and have not ended. Words of the host, which cost no virtual
+/// Number of tasks that have begun, have a stack, and have not ended. Words of the host, which cost no virtual
 /// time.
 #[derive(Default)]
 struct Live {

@@ -87,7 +87,7 @@ fn peak_kib() -> Option<u64> {
     line?.trim().strip_suffix(" kB")?.parse().ok()
 }
 
-/// How many rounds there will be when `rounds` are asked for.
+/// Number of rounds that are run when `rounds` are asked for.
 pub fn rounds(rounds: usize) -> usize {
     rounds.min(ROUNDS_MAX)
 }

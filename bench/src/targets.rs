@@ -221,7 +221,7 @@ fn near_bare(run: &Run, what: &str, scenario: &str) -> Vec<Verdict> {
     [1, 2].map(verdict).into()
 }
 
-/// How much cheaper than a peer, with two threads at the common depth.
+/// Ratio of a peer's cost to ours, with two threads at the common depth.
 fn cheaper(run: &Run, scenario: &str, peer: &str, bound: f64) -> Verdict {
     let series = |name: &str| run.find(scenario, COMMON_DEPTH, name, 2);
     Verdict {

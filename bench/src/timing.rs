@@ -41,7 +41,7 @@ impl Spent {
     }
 }
 
-/// How long one contender runs at a time.
+/// Time for which one contender runs at a time.
 #[derive(Clone, Copy)]
 pub struct Slice {
     pub ns: u64,
@@ -65,7 +65,7 @@ impl Slice {
     }
 }
 
-/// Where the threads of one slice wait for one another. They spin: each has a CPU of its own, and being woken would
+/// Place where the threads of one slice wait for one another. They spin: each has a CPU of its own, and being woken would
 /// give one of them a head start.
 pub struct Meeting {
     awaited: usize,
@@ -134,12 +134,12 @@ fn pin(cpu: usize) {
     }
 }
 
-/// How much of everything to do.
+/// Amounts of work.
 #[derive(Clone, Copy)]
 pub struct Effort {
-    /// How often each contender has its turn.
+    /// Number of turns of each contender.
     pub rounds: usize,
-    /// How long a turn is.
+    /// Length of a turn.
     pub slice: Slice,
 }
 

@@ -50,7 +50,7 @@ pub trait Pages: Send + Sync {
     /// Gives a block back, on any thread.
     fn free(&self, block: Self::Block);
 
-    /// Where the block begins.
+    /// Address of the block.
     fn address(block: &Self::Block) -> usize;
 
     /// Writes the first byte of the block, as its user would.
@@ -64,6 +64,6 @@ pub trait Pages: Send + Sync {
     fn upkeep(&self) {}
 }
 
-/// Why an allocator cannot take part here, such as that it is not installed.
+/// Reason for which an allocator cannot take part here, such as that it is not installed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Absent(pub String);

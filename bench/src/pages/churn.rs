@@ -11,7 +11,7 @@ use hdrhistogram::Histogram;
 
 use crate::timing::{Spent, Stopwatch, on_cpus};
 
-/// How long the operations took, nanoseconds.
+/// Times of the operations, nanoseconds.
 pub struct Latencies {
     pub alloc_ns: Histogram<u64>,
     pub free_ns: Histogram<u64>,

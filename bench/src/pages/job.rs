@@ -18,20 +18,20 @@ use crate::timing::{Effort, Slice};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Report {
     Measured(Vec<Figure>),
-    /// Why the allocator cannot take part here.
+    /// Reason for which the allocator cannot take part here.
     Absent(String),
 }
 
 /// One figure of a measurement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Figure {
-    /// Which of them, such as `alloc p99.9`; empty where there is one.
+    /// Name of the figure, such as `alloc p99.9`; empty where there is one.
     pub what: String,
     pub unit: String,
     pub value: f64,
 }
 
-/// How long a turn is, and the periods of idle time.
+/// Length of a turn, and the periods of idle time.
 #[derive(Clone, Copy)]
 struct Length {
     slice: Slice,

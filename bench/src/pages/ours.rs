@@ -69,7 +69,7 @@ fn order<const BYTES: usize>() -> Order {
     const { Order::for_bytes(BYTES).expect("blocks have an order") }
 }
 
-/// Where pages come from, and who pays.
+/// Source of the pages, and the group that pays.
 trait Source: Send + Sync {
     fn alloc(&self, order: Order) -> Result<Page, AllocPagesError>;
 }

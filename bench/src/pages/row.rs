@@ -1,4 +1,4 @@
-//! Which measurements there are, and how the command line names them.
+//! Measurements, and their names on the command line.
 
 use std::fmt;
 use std::str::FromStr;

@@ -32,7 +32,7 @@ pub struct Longest {
     pub own_ns: Option<u64>,
 }
 
-/// How long the calling thread has been ready to run, but did not.
+/// Time for which the calling thread was ready to run, but did not.
 struct Queue(Option<File>);
 
 impl Queue {

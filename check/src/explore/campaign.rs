@@ -51,7 +51,7 @@ impl Campaign {
         }
     }
 
-    /// How many schedules run if nothing fails.
+    /// Number of schedules that run if nothing fails.
     pub fn schedules(&self) -> u64 {
         self.each * self.targets.len() as u64
     }

@@ -24,7 +24,7 @@ pub struct Result {
     pub protocol: String,
     /// Concurrent operations, and the properties that must hold.
     pub summary: String,
-    /// How a CPU's words are changed.
+    /// Way in which a CPU's words are changed.
     pub sections: &'static str,
     /// A bug was planted, and must be found.
     pub planted: bool,
@@ -42,16 +42,16 @@ pub struct Result {
     pub failure: Option<Failed>,
 }
 
-/// How a target is broken.
+/// Way in which a target is broken.
 #[derive(Debug, Serialize)]
 pub struct Failed {
     /// The schedule, as the command line reads it.
     pub schedule: String,
     /// The message of the failure.
     pub reason: String,
-    /// How many choices it takes.
+    /// Number of its choices.
     pub choices: usize,
-    /// Which task went on at them: `0x5 1 (1 to CPU 0) 2x3` is task 0 at five choices, then task 1, which was moved to
+    /// Tasks that went on at them: `0x5 1 (1 to CPU 0) 2x3` is task 0 at five choices, then task 1, which was moved to
     /// another CPU when task 2 went on at the next three.
     pub order: String,
     /// The command that shows it again.

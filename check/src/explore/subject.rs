@@ -6,7 +6,7 @@ use bursar_experiments::name_list::list;
 use bursar_experiments::settings::nearest;
 use bursar_sim::{Explorer, SectionKind, Sim, Topology};
 
-/// Which of them.
+/// Group of subjects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Group {
     /// The protocols of the library, which must hold.

@@ -44,7 +44,7 @@ enum Cli {
     Held(held::Options),
 }
 
-/// How parallel a query is.
+/// Partitions of a query.
 #[derive(Debug, Args)]
 struct Partitions {
     /// Partitions of tables and plans, and threads; as many as CPUs if not given

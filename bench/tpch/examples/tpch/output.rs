@@ -7,7 +7,7 @@ use comfy_table::{CellAlignment, Table, presets};
 
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// Why a run ended early.
+/// Reason for which a run ended early.
 #[derive(Debug)]
 pub enum Stopped {
     /// Standard output has no reader any more.

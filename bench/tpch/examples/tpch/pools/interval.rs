@@ -4,7 +4,7 @@ use bursar_conditions::median;
 use bursar_rig::random::Random;
 use serde::Serialize;
 
-/// How often the pairs are drawn anew.
+/// Number of times that the pairs are drawn anew.
 const RESAMPLES: usize = 10_000;
 
 /// Pairs of one contender with another: the ratio of their times, one for each pair.
@@ -12,7 +12,7 @@ const RESAMPLES: usize = 10_000;
 pub struct Ratio {
     /// Mean of the ratios.
     pub mean: f64,
-    /// Where the mean lies with a probability of 95 %, by the percentiles of the means of resampled pairs (Efron, 1979).
+    /// Interval that holds the mean with a probability of 95 %, by the percentiles of the means of resampled pairs (Efron, 1979).
     pub low: f64,
     /// The upper end.
     pub high: f64,

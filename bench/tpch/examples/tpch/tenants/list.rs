@@ -12,7 +12,7 @@ pub struct Tenant {
     pub about: &'static str,
     /// Bytes for all its queries together.
     pub limit: u64,
-    /// How many of its queries run at a time.
+    /// Number of its queries that run at a time.
     pub at_once: usize,
     queries: Vec<Query>,
 }

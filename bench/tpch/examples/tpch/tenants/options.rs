@@ -22,7 +22,7 @@ pub struct Options {
     /// Tenants: the first three differ, further ones are like the first
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(3..=64))]
     pub tenants: u16,
-    /// How often each tenant runs its queries
+    /// Number of times that each tenant runs its queries
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub rounds: u16,
     #[command(flatten)]
