@@ -16,7 +16,7 @@ use bursar_machine::pages::{PAGE_BYTES, Pfn};
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FromRawError {
-    /// No page of this memory: an address on the stack, from another allocator, or of another memory.
+    /// Address that is no page of this memory: one on the stack, of another allocator, or of another memory.
     Foreign {
         /// The address.
         address: usize,

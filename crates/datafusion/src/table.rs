@@ -75,7 +75,7 @@ impl Entry {
         }
     }
 
-    /// Returns the sort that the consumer belongs to, and its part of it.
+    /// Returns the consumer's sort, and the consumer's part in it.
     #[inline]
     pub(crate) fn sort(&self) -> Option<(Arc<Sort>, Part)> {
         // Relaxed: the consumer of this entry was found by its key, and the mark came with it or before its first request.

@@ -45,7 +45,8 @@ fn limit(bytes: u64) -> String {
     }
 }
 
-/// The kernel's keys, then those that only groups have. Nothing here is killed.
+/// Lines of `memory.events`: the kernel's keys, then the keys that only groups have. Kills are 0, because Bursar kills
+/// nothing.
 fn events(events: &Events) -> String {
     let mut text = String::new();
     for (name, _, get) in Events::COUNTERS {

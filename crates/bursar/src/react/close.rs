@@ -64,7 +64,7 @@ pub(crate) fn close<M: Machine>(core: &Core<M>, index: u32) -> Result<(), Remove
     Ok(())
 }
 
-/// Lets no group of a subtree have more children; returns the subtree, parents before children.
+/// Forbids more children to all groups of a subtree. Returns the subtree, parents before children.
 fn refuse_births<M: Machine>(core: &Core<M>, index: u32) -> Vec<Referred<'_, M>> {
     let _operation = fork::operation(core);
     let mut subtree = vec![lifetime::referred(core, index)];

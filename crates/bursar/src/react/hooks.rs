@@ -31,7 +31,7 @@ pub(crate) struct Hooks<M: Machine> {
 /// Names and usage in bytes, biggest first.
 pub(crate) type Largest = Vec<(String, u64)>;
 
-/// The list and the report that refusals of one group's limit show, until they are renewed.
+/// List of children and report that refusals of one group's limit show, until both are renewed.
 #[derive(Default)]
 pub(super) struct Lately {
     /// `None` if no refusal has made them yet.

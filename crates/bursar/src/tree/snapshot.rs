@@ -40,7 +40,7 @@ struct Found<T> {
     children: Vec<i64>,
     errors: Vec<Option<u64>>,
     usage_range: (i64, i64),
-    /// By how many bytes usages below 0 were raised, here and below.
+    /// Bytes by which usages below 0 were raised, in this group and below.
     raised: u64,
     /// `None` if the group has lost its name: then it counts as its parent's own.
     noted: Option<T>,

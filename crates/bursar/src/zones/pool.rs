@@ -55,7 +55,7 @@ impl<M: Machine> Pool<M> {
         zones.zone(number)
     }
 
-    /// Makes every free check from now on whether its group's pages must be zeroed.
+    /// From now on, each free looks whether its group's pages must be zeroed.
     pub(crate) fn scrub_from_now_on(&self) {
         // Relaxed: a task that frees for a group that must be zeroed has synchronised with the call that asked for it.
         self.scrubs.store(true, Ordering::Relaxed);

@@ -22,7 +22,7 @@ thread_local! {
 static GATE: AtomicUsize = AtomicUsize::new(0);
 static STANDING: AtomicUsize = AtomicUsize::new(0);
 
-/// Stands still wherever the signal met a return, until all other returns are over or stand still as well.
+/// Stands still at the point where the signal interrupted a return, until all other returns are over or stand still.
 fn stand_in_return() {
     if !RETURNING.with(|returning| returning.load(Ordering::SeqCst)) {
         return;

@@ -26,7 +26,7 @@ pub enum TenantSqlError {
         /// [`TenantSession::depth_max`](super::TenantSession::depth_max).
         max: usize,
     },
-    /// Parts of the statement nest so that the parser might read them again and again, and it was not parsed.
+    /// Parts nest so that the parser might read them again and again. The statement was not parsed.
     TooManyReadings {
         /// Readings of words and signs, together.
         max: u64,

@@ -19,8 +19,8 @@ pub struct Ticker {
 }
 
 impl Ticker {
-    /// Starts a thread named `name` that calls `tick` every `period`. If a call panics, which is reported as usual, the
-    /// next call comes all the same.
+    /// Starts a thread named `name` that calls `tick` every `period`. A panic of a call is reported as usual, and later
+    /// calls come all the same.
     ///
     /// # Errors
     /// The system's error, if it cannot start a thread.

@@ -123,7 +123,7 @@ fn the_last_refusals_are_kept() {
     );
 }
 
-/// Groups come and go below a limit that refuses: what is shown is below it.
+/// Groups come and go below a limit that refuses. The groups that a refusal shows are below that limit.
 #[test]
 fn groups_may_come_and_go_meanwhile() {
     let memory = Memory::builder().build().unwrap();
