@@ -58,7 +58,7 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// Those of a run, with 400,000 groups that hold stock if `is_large`.
+    /// Returns the sizes of a run, with 400,000 groups that hold stock if `is_large`.
     pub fn full(is_large: bool) -> Self {
         let mut holding = vec![1_000, 10_000, 100_000];
         holding.extend(is_large.then_some(400_000));

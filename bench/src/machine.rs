@@ -19,7 +19,7 @@ pub struct Conditions {
 }
 
 impl Conditions {
-    /// Those of this process.
+    /// Returns the conditions of this process.
     pub fn here(effort: timing::Effort) -> Self {
         Self {
             general: bursar_conditions::Conditions::here(),

@@ -111,7 +111,7 @@ struct Sim {
     /// Do one turn of this row and say as JSON what it measured: what the benchmark starts a process for.
     #[arg(long, value_name = "NAME")]
     row: Option<String>,
-    /// That turn without run-ahead.
+    /// Run the turn of the row without run-ahead.
     #[arg(long, requires = "row")]
     step_by_step: bool,
 }

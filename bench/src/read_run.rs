@@ -24,7 +24,7 @@ pub struct Entry {
     pub load: &'static str,
     pub target: Target,
     total: Outcome,
-    /// Of each round: median, 99th percentile and maximum, nanoseconds.
+    /// Figures of each round: median, 99th percentile and maximum, nanoseconds.
     rounds: Vec<[f64; 3]>,
 }
 

@@ -36,7 +36,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Of no samples there is none.
+    /// Returns the statistics of samples; `None` without samples.
     pub fn of(samples: &[f64]) -> Option<Self> {
         Some(Self {
             median: median(samples),

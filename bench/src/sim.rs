@@ -23,7 +23,7 @@ const SEED: u64 = 1;
 const COMPUTE_NS: u64 = 100;
 /// A sleeper sleeps after so many locks.
 const LOCKS_AWAKE: u64 = 50;
-/// For how long, virtual nanoseconds.
+/// Length of a sleep, virtual nanoseconds.
 const SLEEP_NS: u64 = 100_000;
 
 /// Work of the tasks of a row.
@@ -129,7 +129,7 @@ const fn word(name: &'static str, cpus: usize, each: u64) -> Row {
 pub struct Turn {
     /// Count of the row, in its unit.
     pub operations: u64,
-    /// Of the host.
+    /// Time on the host, nanoseconds.
     pub ns: u64,
     /// Visible operations; steps of all schedules.
     pub events: u64,

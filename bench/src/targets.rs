@@ -195,7 +195,7 @@ pub fn of_sim(entries: &[sim_run::Entry]) -> Vec<Verdict> {
     ]
 }
 
-/// At most 1.2 times the bare add, at the depth that does worst.
+/// Target of at most 1.2 times the bare add, at the depth that does worst.
 fn near_bare(run: &Run, what: &str, scenario: &str) -> Vec<Verdict> {
     let verdict = |threads: usize| {
         let at = |depth| {

@@ -132,7 +132,7 @@ fn the_count_of_stale_schedules_begins_with_the_first() {
     }
 }
 
-/// Those of page lists: with every kind of sections, though they use none.
+/// Policies on page lists run with every kind of sections, though they use none.
 #[test]
 fn page_lists_lose_no_page_under_any_policy() {
     for protocol in published_pages::all::<Sim>() {

@@ -11,7 +11,7 @@ pub struct Arena {
 }
 
 impl Arena {
-    /// Of `bytes` bytes, none of them touched yet.
+    /// Returns an arena of `bytes` bytes, none of them touched yet.
     ///
     /// # Errors
     /// If the kernel has no room.

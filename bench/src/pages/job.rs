@@ -53,7 +53,7 @@ impl Length {
         }
     }
 
-    /// For the tails of distributions.
+    /// Returns the length of a turn for the tails of distributions.
     fn long_ns(self) -> u64 {
         self.slice.ns * 50
     }

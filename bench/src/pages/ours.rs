@@ -16,7 +16,7 @@ pub const BURSAR: &str = "bursar";
 /// Pages that are charged to a group three levels deep.
 pub const BURSAR_CHARGED: &str = "bursar, 3 levels charged";
 
-/// Those that take part in a scenario.
+/// Returns the names of our contenders in a scenario.
 pub fn names(scenario: Scenario) -> &'static [&'static str] {
     match scenario {
         Scenario::Pair => &[BARE_STACK, BURSAR, BURSAR_CHARGED],

@@ -122,7 +122,7 @@ fn find<'a>(run: &'a Run, column: &Column, size: Size, contender: &str) -> Optio
     )
 }
 
-/// Those with a figure in some column, in the order of the run.
+/// Returns the contenders with a figure in some column, in the order of the run.
 fn contenders<'a>(run: &'a Run, columns: &[Column], size: Size) -> Vec<&'a str> {
     let mut names: Vec<&str> = Vec::new();
     for series in &run.series {

@@ -65,7 +65,7 @@ fn panic_and_catch() {
     assert!(caught.is_err());
 }
 
-/// By how much the usage of `group` grows by 1 panic, and by 100.
+/// Growth of the usage of `group` by 1 panic, and by 100.
 fn growth_by_panics(group: &Group) -> [i64; 2] {
     let before = usage(group);
     group.scope(panic_and_catch);

@@ -35,7 +35,7 @@ impl From<u32> for Bytes {
     }
 }
 
-/// For lengths of slices.
+/// Conversion of lengths of slices.
 impl From<usize> for Bytes {
     fn from(bytes: usize) -> Self {
         Self(bytes as u64)

@@ -145,7 +145,7 @@ impl<M: Machine> Drop for Arriving<'_, M> {
 pub(crate) struct Begun<M: Machine>(Box<[M::Word]>);
 
 impl<M: Machine> Begun<M> {
-    /// For `shards` shards and the extra one.
+    /// Returns an open gate for `shards` shards and the extra one.
     pub(crate) fn new(shards: u32) -> Self {
         let words = 0..=shards / u64::BITS;
         Self(words.map(|_| M::Word::new(0)).collect())
@@ -179,7 +179,7 @@ impl<M: Machine> Begun<M> {
     }
 }
 
-/// For each shard: 0, or 1 and the group of the operation that has the word.
+/// Word of each shard: 0, or 1 and the group of the operation that has the word.
 pub(crate) struct Operations<M: Machine>(Box<[Apart<M::Word>]>);
 
 impl<M: Machine> Operations<M> {

@@ -290,7 +290,7 @@ fn signals_inside_of_sections_lose_nothing() {
     static STOP: AtomicBool = AtomicBool::new(false);
     static ADDED: AtomicI64 = AtomicI64::new(0);
     static ADJUSTED: AtomicI64 = AtomicI64::new(0);
-    /// Those on shards that hold stock.
+    /// Bytes that were adjusted on shards that hold stock.
     static WITH_STOCK: AtomicI64 = AtomicI64::new(0);
 
     /// Adds to one word, and to both words of the account.

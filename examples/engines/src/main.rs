@@ -32,7 +32,7 @@ macro_rules! println {
 }
 
 const MIB: u64 = 1 << 20;
-/// Of both engines.
+/// Limit of both engines together, bytes.
 const MAX: u64 = 160 * MIB;
 /// Size of SQLite's cache before the query begins.
 const CACHE: u64 = 110 * MIB;

@@ -25,7 +25,7 @@ pub struct Batch {
 
 /// Result of a queue of runs.
 pub struct Done {
-    /// Those with figures.
+    /// Documents with figures.
     pub documents: Vec<Document>,
     /// Runs that failed, in the order in which they did.
     pub failures: Vec<RunFailure>,

@@ -4,7 +4,7 @@ use bursar_experiments::document::Document;
 use bursar_experiments::machine_info::MachineInfo;
 use bursar_experiments::settings::LOAD;
 
-/// For each document the keys in which those of its experiment differ, as `key=value key=value`; nothing if there is but
+/// Keys, for each document, in which the documents of its experiment differ, as `key=value key=value`; nothing if there is but
 /// one.
 pub fn points(documents: &[Document]) -> Vec<String> {
     documents

@@ -76,7 +76,7 @@ pub struct Load {
     pub about: String,
     /// Variants that run in it by default; all if there is no list.
     pub variants: Option<Vec<String>>,
-    /// Those of them that no published figure is about: they run with the first [`SEEDS_BESIDE`] seeds only.
+    /// Variants that no published figure is about: they run with the first [`SEEDS_BESIDE`] seeds only.
     #[serde(default)]
     pub beside: Vec<String>,
     /// Values that differ in it.

@@ -136,7 +136,7 @@ pub struct Point {
     pub is_own: bool,
     /// Variants that run, in the file's order.
     pub variants: Vec<String>,
-    /// Those of them that run with the first few seeds only.
+    /// Variants that run with the first few seeds only.
     pub beside: Vec<String>,
 }
 

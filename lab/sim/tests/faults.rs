@@ -10,7 +10,7 @@ use bursar_sim::{Chance, Faults, Kill, SectionKind, Settings, Simulator, Stall, 
 
 const STATISTICS: &[Statistic] = &[Statistic::counter("rows")];
 const ROWS: Counter = Counter::from_name(STATISTICS, "rows");
-/// Of the tenant, bytes.
+/// Limit of the tenant, bytes.
 const LIMIT: u64 = 64 << 20;
 
 fn faults(kind: &str, cpus: usize) -> Faults {

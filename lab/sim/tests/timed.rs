@@ -112,7 +112,7 @@ fn the_same_seed_gives_the_same_events() {
     }
 }
 
-/// Of one run; changes whenever the model or its constants do, and with nothing else: not with the build, not with the
+/// Hash of one run; changes whenever the model or its constants do, and with nothing else: not with the build, not with the
 /// machine that this runs on.
 const GOLDEN_HASH: u64 = 0xaa836b1a47c9ccb0;
 

@@ -152,7 +152,7 @@ pub struct Load {
     pub(crate) zone_pages: u64,
     /// Time of a page under the zone's lock as seen, nanoseconds.
     pub(crate) page_ns: Option<u64>,
-    /// That time without the part that the cost model has.
+    /// `page_ns` without the part that the cost model has.
     pub(crate) more_page_ns: u64,
     /// Parents of the groups that are flushed; the first is the root.
     pub(crate) groups: Vec<Option<usize>>,

@@ -154,7 +154,7 @@ pub(crate) struct Call {
 
 /// CPUs that fire at the same time.
 struct Herds {
-    /// Of each call and its tick, as each of the CPUs sees it.
+    /// Size of the herd of each call and its tick, as each of the CPUs sees it.
     sizes: Values,
     /// Number of distinct ticks.
     instants: usize,

@@ -15,13 +15,13 @@ use bursar_experiments::measure::{Distribution, Unit};
 const OF_72: &[u8] = include_bytes!("../../watch/tests/recordings/synthetic-72-cpus.bursar");
 const OF_2: &[u8] = include_bytes!("../../watch/tests/recordings/synthetic-2-cpus.bursar");
 
-/// Of a virtual machine that exists: 2 CPUs, Linux 6.18, nearly idle; in light mode for 20 s, in deep mode for 6 s.
+/// Recordings of a virtual machine that exists: 2 CPUs, Linux 6.18, nearly idle; in light mode for 20 s, in deep mode for 6 s.
 const REAL: [&[u8]; 2] = [
     include_bytes!("../../watch/tests/recordings/real-2-cpus-light.bursar"),
     include_bytes!("../../watch/tests/recordings/real-2-cpus-deep.bursar"),
 ];
 
-/// Of the same machine, while two processes write 1 GiB each; names are redacted.
+/// Recording of the same machine, while two processes write 1 GiB each; names are redacted.
 const PAGES: &[u8] = include_bytes!("../../watch/tests/recordings/real-2-cpus-pages.bursar");
 
 fn recording(bytes: &[u8]) -> Seen {

@@ -21,9 +21,9 @@ const ZONE_LOCKERS: [&str; 14] = [
 /// Addresses that are of use here.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Symbols {
-    /// Of `vmstat_update`.
+    /// Address of `vmstat_update`.
     pub vmstat_update: Option<u64>,
-    /// Of `delayed_work_timer_fn`.
+    /// Address of `delayed_work_timer_fn`.
     pub delayed_work_timer_fn: Option<u64>,
     /// Ranges of functions that take a zone's lock.
     pub zone_lockers: Vec<(u64, u64)>,

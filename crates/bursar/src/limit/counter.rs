@@ -39,7 +39,7 @@ struct Bytes<M: Machine> {
     /// before they are given up, so it is never more than they are. It may be below 0 for a moment: others return bytes that are
     /// not in it yet.
     usage: M::Word,
-    /// At least the usage: it is raised before the bytes are charged, and lowered last. Also the bytes claimed by charges that
+    /// Claimed bytes, at least the usage: raised before the bytes are charged, and lowered last. Also the bytes claimed by charges that
     /// do not know yet whether they fit.
     ///
     /// A claim is one addition, so of many concurrent charges each waits for the line once. (A loop of compare-and-exchange
@@ -168,7 +168,7 @@ impl<M: Machine> PageCounter<M> {
         self.zeroes_on_free.load(Ordering::Relaxed)
     }
 
-    /// For pages that are freed from now on.
+    /// Applies to pages that are freed from now on.
     pub(crate) fn set_zeroes_on_free(&self, zeroes: bool) {
         self.zeroes_on_free.store(zeroes, Ordering::Relaxed);
     }
@@ -178,7 +178,7 @@ impl<M: Machine> PageCounter<M> {
         self.may_be_victim.load(Ordering::Relaxed)
     }
 
-    /// For choices from now on.
+    /// Applies to choices from now on.
     pub(crate) fn exclude_from_victims(&self) {
         self.may_be_victim.store(false, Ordering::Relaxed);
     }

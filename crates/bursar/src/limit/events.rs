@@ -163,7 +163,7 @@ impl fmt::Display for Events {
 pub(crate) struct EventCounts<M: Machine> {
     // Apart from the words that charges use.
     own: Box<[M::Word]>,
-    /// Of the group, and of all that are or were below it.
+    /// Counts of the group and of all that are or were below it.
     total: Box<[M::Word]>,
 }
 

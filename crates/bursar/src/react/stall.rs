@@ -38,9 +38,9 @@ const KEPT: [f64; 3] = [
 #[non_exhaustive]
 #[doc(alias = "memory.pressure")]
 pub struct Stall {
-    /// Of the time in which at least one task stalled.
+    /// Share of the time in which at least one task stalled.
     pub some: StallShare,
-    /// Of the time in which at least one task stalled, and as many as were known to work. The same as `some` if no task was
+    /// Share of the time in which at least one task stalled, and as many as were known to work. The same as `some` if no task was
     /// known to work.
     pub full: StallShare,
 }
@@ -153,7 +153,7 @@ impl StallClock {
 #[derive(Clone, Debug, Default)]
 struct Tally {
     total_ns: u64,
-    /// Of the current period.
+    /// Time of the current period.
     sample_ns: u64,
     averages: [f64; 3],
 }

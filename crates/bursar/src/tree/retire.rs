@@ -41,7 +41,7 @@ struct Idle {
 /// Slots that a step retires.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Which {
-    /// Those that did not change between two passes.
+    /// Slots that did not change between two passes.
     Unchanged,
     All,
 }

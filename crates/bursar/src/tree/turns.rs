@@ -42,7 +42,7 @@ struct Sleeper<M: Machine> {
     /// Number of the walk that it waits for.
     needs: u64,
     woken: M::Event,
-    /// Those that it wakes.
+    /// Readers that it wakes.
     wakes: M::Mutex<Vec<Arc<Self>>>,
 }
 

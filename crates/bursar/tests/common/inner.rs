@@ -26,7 +26,7 @@ pub fn is_inner() -> bool {
     std::env::var_os("BURSAR_TEST_INNER").is_some()
 }
 
-/// That the one test of that name ran, and passed.
+/// Asserts that the one test of that name ran, and passed.
 pub fn assert_passed(output: &Output) {
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(

@@ -82,7 +82,7 @@ impl Books {
         self.groups[0].set_max(1000);
     }
 
-    /// That all that is reserved for the first group is `held` or stock, and no stock is out of reach.
+    /// Checks that all bytes reserved for the first group are `held` or stock, and that no stock is out of reach.
     fn check_bytes(&self, held: u64) {
         let group = &self.groups[0];
         let stock = self.memory.machine().stock(1);
@@ -663,7 +663,7 @@ model!(a_roster_is_made_while_numbers_move_up, 2, |kind| {
     assert_eq!(rows(&listed.books.root), 2);
 });
 
-/// That the root has what its only group has.
+/// Checks that the root has what its only group has.
 fn check_above(books: &Books) {
     let below = rows(&books.groups[0]);
     let above = rows(&books.root);
@@ -685,7 +685,7 @@ model!(a_range_beside_retirement_holds_the_truth, 2, |kind| {
     check_range(&books, 2);
 });
 
-/// That the ranges of the first group and of the root hold the true number of bytes.
+/// Checks that the ranges of the first group and of the root hold the true number of bytes.
 fn check_range(books: &Books, bytes: i64) {
     for group in [&books.groups[0], &books.root] {
         let value = group.read(Freshness::Cached).unwrap().get(BYTES);
@@ -789,7 +789,7 @@ fn charge_and_remove(kind: Kind, bytes: u64) {
     check_removed(&books);
 }
 
-/// That nothing is left of the first group, which was removed, at the root.
+/// Checks that nothing is left of the first group, which was removed, at the root.
 fn check_removed(books: &Books) {
     let reading = exact(&books.root);
     assert_eq!((reading.usage().value, reading.own_usage()), (0, 0));

@@ -14,7 +14,7 @@ use bursar::pages::{ListOptions, Order, Zeroed};
 const THREADS: u64 = 3;
 const FORKS: usize = 40;
 
-/// In the child: what is not at rest is held, or was under way.
+/// Checks in the child that each page which is not at rest is held, or was under way.
 fn live_in_child(world: &World, mut held: Vec<Held>, random: &mut Random) {
     match random.below(3) {
         0 => world.memory.tick(),

@@ -23,7 +23,7 @@ pub struct Fire {
     pub freezes: u64,
     /// Blocks in all.
     pub blocks: usize,
-    /// Of everything random.
+    /// Seed of everything random.
     pub seed: u64,
     /// Between rounds of the freezer, nanoseconds.
     pub pause_ns: u64,

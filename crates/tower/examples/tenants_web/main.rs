@@ -47,7 +47,7 @@ const TENANTS: [(&str, u64); 3] = [
     ("silver", 32 << 20),
     ("bronze", 3 << 20),
 ];
-/// Of each tenant, each used by one client after the other's answer.
+/// Connections of each tenant, each used by one client after the other's answer.
 const CONNECTIONS: u64 = 8;
 const REQUESTS_PER_CONNECTION: u64 = 150;
 /// Bytes of the largest response.

@@ -39,7 +39,7 @@ impl Sweep<'_> {
     }
 }
 
-/// For each experiment and each number that its documents differ in, those that differ in nothing else.
+/// Sweeps: for each experiment and each number in which its documents differ, the documents that differ in nothing else.
 pub fn sweeps(documents: &[Document]) -> Vec<Sweep<'_>> {
     let mut experiments: Vec<&str> = documents.iter().map(|it| it.experiment.as_str()).collect();
     experiments.dedup();

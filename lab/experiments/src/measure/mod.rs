@@ -114,12 +114,12 @@ impl Serialize for Metric {
 struct Held {
     unit: Unit,
     buckets: Option<Vec<(u64, u64)>>,
-    /// Of a distribution: seed, median, 99th percentile, mean.
+    /// Figures of a distribution: seed, median, 99th percentile, mean.
     #[serde(default)]
     figures_by_seed: Vec<(u64, u64, u64, f64)>,
     by_seed: Option<Vec<(u64, u64, u64)>>,
     figures: Option<Vec<(u64, f64)>>,
-    /// Of a timeline.
+    /// Seed of a timeline.
     seed: Option<u64>,
     points: Option<Vec<(u32, u64)>>,
     value: Option<serde_json::Number>,

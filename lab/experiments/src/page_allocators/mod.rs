@@ -81,9 +81,9 @@ pub trait Lists<M: Timers>: Send + Sync {
 /// Times that a task waited for locks, nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Waits {
-    /// For the zone's lock.
+    /// Time of waits for the zone's lock.
     pub zone_ns: u64,
-    /// For locks nearer to the CPU: of its lists; in Bursar those of the depot.
+    /// Time of waits for locks nearer to the CPU: of its lists, in Bursar of the depot.
     pub list_ns: u64,
 }
 

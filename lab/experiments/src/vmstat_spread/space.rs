@@ -15,7 +15,7 @@ pub(super) enum Phase {
     Rewrite {
         /// Pages left to rewrite until all is unmapped.
         left: u64,
-        /// Those of them in this pass.
+        /// Number of them in this pass.
         in_pass: u64,
         /// Pages that this pass must fault in first.
         missing: u64,

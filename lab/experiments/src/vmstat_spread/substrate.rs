@@ -37,7 +37,7 @@ pub(super) struct Substrate<'a, M: Timers> {
 /// Number of pages, and how many of them the tasks may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Room {
-    /// Of the zone that really exists.
+    /// Pages of the zone that really exists.
     pub(super) pages: u64,
     /// Above this, memory is reclaimed.
     pub(super) for_tasks: u64,

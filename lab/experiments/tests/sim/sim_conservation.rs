@@ -15,7 +15,7 @@ use crate::common::{BALANCE, BATCHED, Body, EAGER, ROWS, Struck, US, builder, se
 
 const TENANTS: usize = 3;
 const QUERIES: usize = 3;
-/// Of each tenant, bytes: near enough to be met.
+/// Limit of each tenant, bytes: near enough to be met.
 const LIMIT: u64 = 24 << 20;
 
 fn work(machine: &Sim, places: &[Place], kept: &Mutex<Vec<Held>>, seed: u64, number: u64) {

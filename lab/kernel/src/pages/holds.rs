@@ -32,7 +32,7 @@ pub(super) struct Held {
     pub(super) cause: Cause,
     /// Pages taken out or put in.
     pub(super) pages: u64,
-    /// Those of them that were put in.
+    /// Number of them that were put in.
     pub(super) given_pages: u64,
     pub(super) waited_ns: u64,
     pub(super) held_ns: u64,

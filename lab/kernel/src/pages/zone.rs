@@ -57,7 +57,7 @@ struct Hold<'a, M: Tasks> {
     given_pages: u64,
     /// Blocks whose time has not passed yet.
     unpaid_blocks: u64,
-    /// Those of them that come from the lists.
+    /// Number of them that come from the lists.
     unpaid_cold: u64,
 }
 

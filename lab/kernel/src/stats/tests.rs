@@ -49,7 +49,7 @@ fn all() -> Vec<Policy> {
     Policy::all(TUNABLES)
 }
 
-/// Those whose statistics need flushes.
+/// Policies whose statistics need flushes.
 fn flushing() -> Vec<Policy> {
     let flushes = |policy: &Policy| !matches!(policy, Policy::TreeWalk | Policy::Eager);
     all().into_iter().filter(flushes).collect()

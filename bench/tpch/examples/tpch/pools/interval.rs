@@ -23,7 +23,7 @@ pub struct Ratio {
 }
 
 impl Ratio {
-    /// Of no ratios there is none.
+    /// Returns the interval of ratios; `None` without ratios.
     pub fn of(ratios: &[f64], seed: u64) -> Option<Self> {
         if ratios.is_empty() {
             return None;

@@ -100,7 +100,7 @@ pub enum Kind {
 struct Cpus {
     kind: Kind,
     count: u32,
-    /// Those that threads run on, and no others have words.
+    /// CPUs that threads run on; no others have words.
     used: &'static [u32],
     sections: Vec<Mutex<()>>,
     slots: PlainMutex<Vec<Arc<Words>>>,

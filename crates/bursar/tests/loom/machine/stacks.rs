@@ -29,7 +29,7 @@ impl Words {
 #[derive(Clone)]
 pub struct LoomStacks {
     cpus: Arc<Cpus>,
-    /// Of each used CPU, and of the extra shard.
+    /// Words of each used CPU, and of the extra shard.
     words: Arc<Vec<Vec<Words>>>,
 }
 
