@@ -41,6 +41,11 @@ impl<'a, M: Machine> Engine<'a, M> {
         Self { group }
     }
 
+    /// The group's number in its memory. As long as a handle of the group exists, no other group of that memory has it.
+    pub fn number(self) -> u32 {
+        self.group.index()
+    }
+
     /// Charges as [`Group::try_charge`] does, but never waits, takes no lock, calls nothing, and is async-signal-safe. It looks
     /// for no stock of other CPUs, so it may refuse where [`Group::try_charge`] succeeds.
     ///

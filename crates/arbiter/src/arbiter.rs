@@ -1,0 +1,564 @@
+//! The arbiter, its futures and its grants: all that happens outside of the lock.
+
+use std::fmt;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+use bursar::{Charge, ChargeError, Emptied, Group, Host, Limits, Machine, Memory, Ticker};
+use bursar_machine::Lock;
+
+use crate::ask::{AdmitError, Ask};
+use crate::ledger::{After, Asked, Ledger, Terms};
+use crate::policy::{Order, Policy};
+use crate::report::{Admissions, NotWidened};
+
+/// Decides which queries of one memory start, when, and how wide they run.
+///
+/// Cloning makes another handle. Nothing happens in threads of its own: what changes is noticed when somebody asks, ends, polls, or
+/// calls [`Arbiter::tick`]. Bytes that return to limits outside of all grants are noticed by ticks alone, so have a ticker
+/// ([`Arbiter::start_ticker`]) if there are such bytes.
+pub struct Arbiter<M: Machine = Host> {
+    inner: Arc<Inner<M>>,
+}
+
+struct Inner<M: Machine> {
+    memory: Memory<M>,
+    ledger: M::Mutex<Ledger<M>>,
+    /// Groups of grants that have ended, with bytes that are still charged.
+    ending: M::Mutex<Vec<Emptied<M>>>,
+    /// [`Machine::forks`] of the process that the waiters are in.
+    forks: AtomicU64,
+}
+
+impl<M: Machine> Clone for Arbiter<M> {
+    fn clone(&self) -> Self {
+        Self {
+            inner: self.inner.clone(),
+        }
+    }
+}
+
+impl<M: Machine> fmt::Debug for Arbiter<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Arbiter")
+            .field("memory", &self.inner.memory)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Looks again when the last byte of an ended grant has returned.
+struct LookAgain<M: Machine>(Weak<Inner<M>>);
+
+impl<M: Machine> Wake for LookAgain<M> {
+    fn wake(self: Arc<Self>) {
+        if let Some(inner) = self.0.upgrade() {
+            inner.forget_empty();
+            inner.look();
+        }
+    }
+}
+
+impl<M: Machine> Inner<M> {
+    fn now_ns(&self) -> u64 {
+        self.memory.machine().now_ns()
+    }
+
+    /// Changes the ledger, and runs what must run after that without a lock.
+    fn with<R>(&self, change: impl FnOnce(&mut Ledger<M>, u64, &mut After<M>) -> R) -> R {
+        let now_ns = self.now_ns();
+        let mut after = After::default();
+        let result = {
+            // A fork waits for it, so that no child finds the lock taken.
+            let _operation = self.memory.machine().operation();
+            let mut ledger = self.ledger.lock();
+            let forks = self.memory.machine().forks();
+            // Relaxed: under the lock, and a child has one thread.
+            if self.forks.swap(forks, Ordering::Relaxed) != forks {
+                ledger.forget_waiters(&mut after);
+            }
+            let result = change(&mut ledger, now_ns, &mut after);
+            #[cfg(debug_assertions)]
+            ledger.check();
+            result
+        };
+        for waker in after.wake.drain(..) {
+            // One tenant's waker must not end the task of another.
+            if catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err() {
+                self.memory
+                    .machine()
+                    .warn(format_args!("bursar: a waker of an ask panicked"));
+            }
+        }
+        drop(after);
+        result
+    }
+
+    fn look(&self) {
+        self.with(|ledger, now_ns, after| ledger.look(now_ns, after));
+    }
+
+    /// Lowers the grants that have more than they need, if somebody waits for that.
+    fn shrink(&self) {
+        let shrinks = self.with(|ledger, now_ns, _| match ledger.has_waiters() {
+            true => ledger.begin_shrinks(now_ns),
+            false => Vec::new(),
+        });
+        if shrinks.is_empty() {
+            return;
+        }
+        for (grant, group, kept) in shrinks {
+            self.lower(grant, &group, kept);
+        }
+        self.look();
+    }
+
+    /// Lowers a grant to `kept` bytes, or to what it has charged by then.
+    fn lower(&self, grant: u64, group: &Group<M>, kept: u64) {
+        group.set_max(kept);
+        let bytes = kept.max(group.reserved());
+        self.with(|ledger, _, _| ledger.end_shrink(grant, bytes));
+        self.settle(grant, group);
+    }
+
+    /// Gives a grant's group the limit that the ledger says. Each task that has changed one of them comes here, so the last one
+    /// leaves them equal.
+    fn settle(&self, grant: u64, group: &Group<M>) {
+        while let Some(bytes) = self.with(|ledger, _, _| ledger.bytes_of(grant))
+            && group.limits().max != bytes
+        {
+            group.set_max(bytes);
+        }
+    }
+
+    fn widen(&self, grant: u64, group: &Group<M>, more: u64) -> Result<u64, NotWidened> {
+        let bytes = self.with(|ledger, _, _| ledger.widen(grant, more))?;
+        self.settle(grant, group);
+        Ok(bytes)
+    }
+
+    /// Forgets the ended grants whose bytes have all returned.
+    fn forget_empty(self: &Arc<Self>) {
+        let ending = std::mem::take(&mut *self.lock_ending());
+        let waker = Waker::from(Arc::new(LookAgain(Arc::downgrade(self))));
+        let mut context = Context::from_waker(&waker);
+        let is_pending = |one: &mut Emptied<M>| Pin::new(one).poll(&mut context).is_pending();
+        let mut pending = ending;
+        pending.retain_mut(is_pending);
+        self.lock_ending().append(&mut pending);
+    }
+
+    fn lock_ending(&self) -> Ending<'_, M> {
+        let operation = self.memory.machine().operation();
+        Ending {
+            list: self.ending.lock(),
+            _operation: operation,
+        }
+    }
+}
+
+/// The lock of the ended grants, in an operation that a fork waits for.
+struct Ending<'a, M: Machine> {
+    list: <M::Mutex<Vec<Emptied<M>>> as Lock<Vec<Emptied<M>>>>::Guard<'a>,
+    _operation: M::Operation,
+}
+
+impl<M: Machine> std::ops::Deref for Ending<'_, M> {
+    type Target = Vec<Emptied<M>>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.list
+    }
+}
+
+impl<M: Machine> std::ops::DerefMut for Ending<'_, M> {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.list
+    }
+}
+
+impl<M: Machine> Arbiter<M> {
+    /// Makes the arbiter of a memory. Make one for each memory: two know nothing of each other's promises.
+    pub fn new(memory: &Memory<M>, policy: Policy) -> Self {
+        Self {
+            inner: Arc::new(Inner {
+                memory: memory.clone(),
+                ledger: M::Mutex::new(Ledger::new(memory.root(), policy)),
+                ending: M::Mutex::new(Vec::new()),
+                forks: AtomicU64::new(memory.machine().forks()),
+            }),
+        }
+    }
+
+    /// Asks, and waits until the ask is granted. Dropping the future gives up.
+    ///
+    /// # Errors
+    /// [`AdmitError`]. A future without [`Ask::patience`] ends only with a grant, or when waiting is in vain.
+    pub fn admit(&self, ask: Ask<M>) -> Admit<M> {
+        Admit {
+            inner: self.inner.clone(),
+            ask,
+            state: State::New,
+        }
+    }
+
+    /// Asks, and returns a grant if there is one at once.
+    ///
+    /// # Errors
+    /// [`AdmitError`]; [`AdmitError::TimedOut`] if the ask would have to wait.
+    pub fn try_admit(&self, ask: Ask<M>) -> Result<Grant<M>, AdmitError> {
+        let mut admit = self.admit(ask.patience(Duration::ZERO));
+        match Pin::new(&mut admit).poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(answer) => answer,
+            Poll::Pending => unreachable!("it has no patience"),
+        }
+    }
+
+    /// Sets the place of a group among those that asks are made for; `None` sets the default again. Keeps the group as a handle does until then.
+    pub fn set_order(&self, group: &Group<M>, order: impl Into<Option<Order>>) {
+        let order = order.into();
+        self.inner.with(|ledger, _, after| ledger.set_order(group, order, after));
+    }
+
+    /// Looks who can be served, whose time is over, and which grants have more than they need.
+    pub fn tick(&self) {
+        self.inner.forget_empty();
+        self.inner.look();
+        self.inner.shrink();
+    }
+
+    /// Grants, waiters and counts at this moment.
+    pub fn admissions(&self) -> Admissions {
+        self.inner.with(|ledger, now_ns, _| ledger.admissions(now_ns))
+    }
+
+    /// The memory.
+    pub fn memory(&self) -> &Memory<M> {
+        &self.inner.memory
+    }
+}
+
+impl Arbiter<Host> {
+    /// Starts a thread that calls [`Arbiter::tick`] every `period`, until the returned value is dropped. 10 ms suits most servers: a
+    /// tick without waiters takes less than a microsecond.
+    ///
+    /// # Errors
+    /// The system's error if it cannot start a thread.
+    pub fn start_ticker(&self, period: Duration) -> std::io::Result<Ticker> {
+        let arbiter = self.clone();
+        Ticker::start("bursar-admit", period, move || arbiter.tick())
+    }
+
+    /// [`Arbiter::admit`] that blocks the thread.
+    ///
+    /// # Errors
+    /// [`AdmitError`].
+    pub fn admit_blocking(&self, ask: Ask) -> Result<Grant, AdmitError> {
+        let bed = Arc::new(Bed::default());
+        let waker = Waker::from(bed.clone());
+        // What changes by time alone is noticed by polls.
+        let period = self.inner.with(|ledger, _, _| ledger.policy.narrow_after);
+        let period = period.max(Duration::from_millis(1));
+        let rest = ask.patience.map_or(period, |patience| patience.min(period));
+        let mut admit = self.admit(ask);
+        loop {
+            if let Poll::Ready(answer) = Pin::new(&mut admit).poll(&mut Context::from_waker(&waker)) {
+                return answer;
+            }
+            bed.sleep(rest.max(Duration::from_millis(1)));
+        }
+    }
+}
+
+/// Place where a thread waits to be woken.
+#[derive(Default)]
+struct Bed {
+    is_woken: Mutex<bool>,
+    woken: Condvar,
+}
+
+impl Bed {
+    fn sleep(&self, at_most: Duration) {
+        let woken = self.is_woken.lock().unwrap_or_else(PoisonError::into_inner);
+        let slept = self.woken.wait_timeout_while(woken, at_most, |woken| !*woken);
+        let (mut woken, _) = slept.unwrap_or_else(PoisonError::into_inner);
+        *woken = false;
+    }
+}
+
+impl Wake for Bed {
+    fn wake(self: Arc<Self>) {
+        *self.is_woken.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.woken.notify_one();
+    }
+}
+
+/// An ask that waits; see [`Arbiter::admit`]. Dropping it gives up.
+///
+/// # Panics
+/// If polled after it was ready.
+#[must_use = "a future does nothing unless it is polled"]
+pub struct Admit<M: Machine = Host> {
+    inner: Arc<Inner<M>>,
+    ask: Ask<M>,
+    state: State,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    New,
+    Waiting(u64),
+    Done,
+}
+
+impl<M: Machine> fmt::Debug for Admit<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Admit")
+            .field("ask", &self.ask)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<M: Machine> Unpin for Admit<M> {}
+
+impl<M: Machine> Future for Admit<M> {
+    type Output = Result<Grant<M>, AdmitError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        // Runs the runtime's code, so before the lock.
+        let waker = context.waker().clone();
+        if let State::Waiting(number) = this.state {
+            let polled = this
+                .inner
+                .with(|ledger, now_ns, after| ledger.poll(&this.ask.group, number, Some(waker.clone()), now_ns, after));
+            match polled {
+                Ok(Some(decision)) => {
+                    this.state = State::Done;
+                    return Poll::Ready(decision.and_then(|terms| this.make(terms)));
+                }
+                Ok(None) => return Poll::Pending,
+                // A forked child asks anew.
+                Err(_) => this.state = State::New,
+            }
+        }
+        assert!(this.state == State::New, "polled after it was ready");
+        let asked = this
+            .inner
+            .with(|ledger, now_ns, after| ledger.ask(&this.ask, Some(waker), now_ns, after));
+        match asked {
+            Ok(Asked::Granted(terms)) => {
+                this.state = State::Done;
+                Poll::Ready(this.make(terms))
+            }
+            Ok(Asked::Waiting(number)) => {
+                this.state = State::Waiting(number);
+                this.inner.shrink();
+                Poll::Pending
+            }
+            Err(error) => {
+                this.state = State::Done;
+                Poll::Ready(Err(error))
+            }
+        }
+    }
+}
+
+impl<M: Machine> Admit<M> {
+    /// Makes the group of a grant.
+    fn make(&self, terms: Terms) -> Result<Grant<M>, AdmitError> {
+        let limits = match terms.bytes {
+            u64::MAX => Limits::none(),
+            bytes => Limits::max(bytes),
+        };
+        match self.ask.group.child(&self.ask.name, limits) {
+            Ok(group) => {
+                self.inner.with(|ledger, _, _| ledger.set_group(terms.grant, group.clone()));
+                Ok(Grant {
+                    widener: Widener {
+                        inner: self.inner.clone(),
+                        grant: terms.grant,
+                        group,
+                    },
+                    width: terms.width,
+                    waited: terms.waited,
+                    idle_since_ns: terms.idle_since_ns,
+                })
+            }
+            Err(error) => {
+                let error = AdmitError::Create(error);
+                self.inner.with(|ledger, now_ns, after| ledger.undo(terms.grant, &error, now_ns, after));
+                Err(error)
+            }
+        }
+    }
+}
+
+impl<M: Machine> Drop for Admit<M> {
+    fn drop(&mut self) {
+        if let State::Waiting(number) = self.state {
+            self.inner
+                .with(|ledger, now_ns, after| ledger.cancel(&self.ask.group, number, now_ns, after));
+        }
+    }
+}
+
+/// The right of one query to run, with a group of its own.
+///
+/// Charge the query's memory to [`Grant::group`] or below it, at most [`Grant::bytes`]. Dropping the grant closes that group: see
+/// [`Group::close`]. What is still charged to it then counts at the limits above until it returns.
+pub struct Grant<M: Machine = Host> {
+    widener: Widener<M>,
+    width: u32,
+    waited: Duration,
+    idle_since_ns: Arc<AtomicU64>,
+}
+
+impl<M: Machine> fmt::Debug for Grant<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Grant")
+            .field("group", self.group())
+            .field("bytes", &self.bytes())
+            .field("width", &self.width)
+            .field("waited", &self.waited)
+            .finish()
+    }
+}
+
+impl<M: Machine> Grant<M> {
+    /// The group of the query, below the group that was asked for.
+    pub fn group(&self) -> &Group<M> {
+        &self.widener.group
+    }
+
+    /// Bytes that the group may have now: its `max`.
+    pub fn bytes(&self) -> u64 {
+        self.group().limits().max
+    }
+
+    /// Number of partitions that the query may run with. It never changes.
+    pub fn width(&self) -> u32 {
+        self.width
+    }
+
+    /// Time that the ask waited.
+    pub fn waited(&self) -> Duration {
+        self.waited
+    }
+
+    /// Charges the group. If the grant is too small, and nobody waits for what is there, makes it larger first.
+    ///
+    /// # Errors
+    /// [`ChargeError`], as [`Group::try_charge`].
+    pub fn try_charge(&self, bytes: u64) -> Result<Charge<M>, ChargeError> {
+        self.widener.try_charge(bytes)
+    }
+
+    /// A handle that makes the grant larger, for pools. It does not keep the grant.
+    pub fn widener(&self) -> Widener<M> {
+        self.widener.clone()
+    }
+
+    /// Changes the size of the grant to `bytes`, but not below what is charged. Returns the new size.
+    ///
+    /// # Errors
+    /// [`NotWidened`] if the grant cannot have that much.
+    pub fn resize(&self, bytes: u64) -> Result<u64, NotWidened> {
+        let Widener { inner, grant, group } = &self.widener;
+        if bytes >= self.bytes() {
+            let more = bytes.saturating_sub(group.reserved());
+            return inner.widen(*grant, group, more);
+        }
+        if let Some(group) = inner.with(|ledger, _, _| ledger.begin_shrink(*grant)) {
+            inner.lower(*grant, &group, bytes);
+            inner.look();
+        }
+        Ok(self.bytes())
+    }
+
+    /// Says whether the client has all that it asked for and asks for no more. After [`Policy::idle_after`], the grant of such a
+    /// query may lose what it has not charged, if others wait. It costs two stores, so call it for each batch.
+    pub fn set_idle(&self, is_idle: bool) {
+        let since_ns = match is_idle {
+            true => self.widener.inner.now_ns().max(1),
+            false => 0,
+        };
+        // Relaxed: a time that stands for itself.
+        self.idle_since_ns.store(since_ns, Ordering::Relaxed);
+    }
+}
+
+impl<M: Machine> Drop for Grant<M> {
+    fn drop(&mut self) {
+        let Widener { inner, grant, group } = &self.widener;
+        group.close().expect("a grant's group is not the root");
+        inner.with(|ledger, now_ns, after| ledger.end(*grant, now_ns, after));
+        if group.reserved() > 0 {
+            inner.lock_ending().push(group.emptied());
+            inner.forget_empty();
+        }
+    }
+}
+
+/// A handle that makes a grant larger; see [`Grant::widener`].
+pub struct Widener<M: Machine = Host> {
+    inner: Arc<Inner<M>>,
+    grant: u64,
+    group: Group<M>,
+}
+
+impl<M: Machine> Clone for Widener<M> {
+    fn clone(&self) -> Self {
+        Self {
+            inner: self.inner.clone(),
+            grant: self.grant,
+            group: self.group.clone(),
+        }
+    }
+}
+
+impl<M: Machine> fmt::Debug for Widener<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Widener").field(&self.group).finish()
+    }
+}
+
+/// How often a charge makes its grant larger before it is refused: other charges may take what was added.
+const WIDEN_TRIES: u32 = 4;
+
+impl<M: Machine> Widener<M> {
+    /// Makes the grant large enough for `more` bytes beyond what is charged to its group. Never waits. Returns the bytes that it may have then.
+    ///
+    /// # Errors
+    /// [`NotWidened`]. Nothing changes then.
+    pub fn widen(&self, more: u64) -> Result<u64, NotWidened> {
+        self.inner.widen(self.grant, &self.group, more)
+    }
+
+    /// [`Grant::try_charge`].
+    ///
+    /// # Errors
+    /// [`ChargeError`], as [`Group::try_charge`].
+    pub fn try_charge(&self, bytes: u64) -> Result<Charge<M>, ChargeError> {
+        for _ in 0..WIDEN_TRIES {
+            match self.group.try_charge(bytes) {
+                Err(ChargeError::LimitReached(reached)) if self.is_own(&reached.limited) => {
+                    if self.widen(bytes).is_err() {
+                        return Err(ChargeError::LimitReached(reached));
+                    }
+                }
+                charged => return charged,
+            }
+        }
+        self.group.try_charge(bytes)
+    }
+
+    /// Whether a limit that was reached is the grant's own.
+    pub fn is_own(&self, path: &str) -> bool {
+        self.group.path() == path
+    }
+}

@@ -1,0 +1,1098 @@
+//! What is promised to whom, who waits, and who is next. Every decision is made here, under the arbiter's lock.
+//!
+//! **The promise.** A grant of `bytes` is a promise at each limit on its way to the root. The room at a limit is
+//! `max - (charged + promised and not yet charged)`. It is never more than `max - promised`. Nothing is charged ahead: a charge that
+//! is made outside of all grants may take what is promised. Then the query that it was promised to is refused as any other.
+//!
+//! **The order.** A tenant's waiters have an order that no time changes: see [`crate::queue::Place`]. Tenants are in order of precedence, then
+//! of granted bytes for their weight. A waiter that cannot be served is passed by those that can. The first waiter of a tenant
+//! counts how often. When that reaches a bound, no other ask is admitted through the limit in its way until it is.
+//!
+//! Nothing here calls a user's code: handles and wakers to drop, and wakers to wake, go to [`After`].
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Waker;
+use std::time::Duration;
+
+use bursar::{Group, Machine};
+
+use crate::ask::{AdmitError, Ask, Least};
+use crate::policy::{Order, Policy, ns};
+use crate::queue::{Place, Queue, Waiter};
+use crate::report::{Admissions, Counts, Granted, NotWidened, Waiting};
+
+/// Waiters of one tenant behind its first that one look examines.
+const EXAMINED_MAX: usize = 32;
+/// Grants that one look for unused bytes makes smaller.
+const SHRUNK_MAX: usize = 64;
+
+/// Work for the time after the lock, because it may run a user's code.
+pub(crate) struct After<M: Machine> {
+    pub(crate) wake: Vec<Waker>,
+    pub(crate) drop_wakers: Vec<Waker>,
+    pub(crate) drop_groups: Vec<Group<M>>,
+}
+
+impl<M: Machine> Default for After<M> {
+    fn default() -> Self {
+        Self {
+            wake: Vec::new(),
+            drop_wakers: Vec::new(),
+            drop_groups: Vec::new(),
+        }
+    }
+}
+
+/// What an ask is given.
+#[derive(Clone, Debug)]
+pub(crate) struct Terms {
+    pub(crate) grant: u64,
+    /// Bytes; `u64::MAX` if no limit is on the way.
+    pub(crate) bytes: u64,
+    pub(crate) width: u32,
+    pub(crate) waited: Duration,
+    pub(crate) idle_since_ns: Arc<AtomicU64>,
+}
+
+/// Answer to an ask.
+pub(crate) enum Asked {
+    Granted(Terms),
+    /// Queued, with this number.
+    Waiting(u64),
+}
+
+/// A group on the way of a tenant.
+struct Level<M: Machine> {
+    group: Group<M>,
+    /// Tenants at and below it.
+    tenants: u32,
+    /// Bytes of grants below it.
+    promised: u64,
+}
+
+struct Tenant<M: Machine> {
+    group: Group<M>,
+    /// Numbers of its group and of all above.
+    chain: Arc<[u32]>,
+    grants: u32,
+    promised: u64,
+    queue: Queue,
+    rank: Option<Rank>,
+    /// The lowest limit in the way of its first waiter, when that was last looked at.
+    blocked_at: Option<u32>,
+    /// The grant that has the tenant for itself.
+    alone: Option<u64>,
+}
+
+/// Place of a tenant that has waiters: precedence, bytes for its weight, its first waiter.
+type Rank = (Reverse<i32>, u64, Place, u32);
+
+struct Grant<M: Machine> {
+    tenant: u32,
+    chain: Arc<[u32]>,
+    /// None until it is made.
+    group: Option<Group<M>>,
+    name: String,
+    /// Promised bytes; 0 if no limit was on the way.
+    bytes: u64,
+    is_unlimited: bool,
+    least: u64,
+    width: u32,
+    granted_ns: u64,
+    /// Its limit is being lowered.
+    is_shrinking: bool,
+    /// Bytes promised to grants inside.
+    nested: u64,
+    /// The grant that this one is inside of.
+    parent: Option<u64>,
+    /// When its client had all that it asked for; 0 while it asks.
+    idle_since_ns: Arc<AtomicU64>,
+}
+
+impl<M: Machine> Grant<M> {
+    fn charged(&self) -> u64 {
+        self.group.as_ref().map_or(0, Group::reserved)
+    }
+
+    fn left(&self) -> u64 {
+        if self.is_unlimited {
+            return u64::MAX;
+        }
+        self.bytes.saturating_sub(self.charged().max(self.nested))
+    }
+}
+
+/// Bytes of grants that are promised and not yet charged, at each level. Read once a look.
+type Uncharged = BTreeMap<u32, u64>;
+
+/// State of an arbiter.
+pub(crate) struct Ledger<M: Machine> {
+    root: Group<M>,
+    pub(crate) policy: Policy,
+    levels: BTreeMap<u32, Level<M>>,
+    tenants: BTreeMap<u32, Tenant<M>>,
+    orders: BTreeMap<u32, (Group<M>, Order)>,
+    ranks: BTreeSet<Rank>,
+    grants: BTreeMap<u64, Grant<M>>,
+    /// Grants by the number of their group.
+    by_group: BTreeMap<u32, u64>,
+    decided: BTreeMap<u64, Result<Terms, AdmitError>>,
+    deadlines: BTreeSet<(u64, u32, u64)>,
+    next: u64,
+    last_end_ns: u64,
+    end_interval_ns: u64,
+    counts: Counts,
+}
+
+/// Result of a look at one waiter.
+enum Look {
+    Fits { bytes: u64, width: u32 },
+    Blocked(u32),
+}
+
+impl<M: Machine> Ledger<M> {
+    pub(crate) fn new(root: Group<M>, policy: Policy) -> Self {
+        Self {
+            root,
+            policy,
+            levels: BTreeMap::new(),
+            tenants: BTreeMap::new(),
+            orders: BTreeMap::new(),
+            ranks: BTreeSet::new(),
+            grants: BTreeMap::new(),
+            by_group: BTreeMap::new(),
+            decided: BTreeMap::new(),
+            deadlines: BTreeSet::new(),
+            next: 0,
+            last_end_ns: 0,
+            end_interval_ns: 0,
+            counts: Counts::default(),
+        }
+    }
+
+    pub(crate) fn set_order(&mut self, group: &Group<M>, order: Option<Order>, after: &mut After<M>) {
+        let number = group.engine().number();
+        let before = match order {
+            Some(order) => self.orders.insert(number, (group.clone(), order)),
+            None => self.orders.remove(&number),
+        };
+        after.drop_groups.extend(before.map(|(group, _)| group));
+        self.rerank(number);
+    }
+
+    /// Answers an ask: grants it, queues it, or refuses it.
+    pub(crate) fn ask(
+        &mut self,
+        ask: &Ask<M>,
+        waker: Option<Waker>,
+        now_ns: u64,
+        after: &mut After<M>,
+    ) -> Result<Asked, AdmitError> {
+        let answer = self.try_ask(ask, waker, now_ns, after);
+        match &answer {
+            Ok(Asked::Granted(_) | Asked::Waiting(_)) => (),
+            Err(error) => self.counts.refuse(error),
+        }
+        answer
+    }
+
+    fn try_ask(
+        &mut self,
+        ask: &Ask<M>,
+        waker: Option<Waker>,
+        now_ns: u64,
+        after: &mut After<M>,
+    ) -> Result<Asked, AdmitError> {
+        let (narrowest, widest) = (*ask.width.start(), *ask.width.end());
+        if narrowest == 0 || narrowest > widest {
+            return Err(AdmitError::BadWidth);
+        }
+        if ask.least.is_none_or(|least| least.at(widest) == 0) && ask.wanted == Some(0) {
+            return Err(AdmitError::Nothing);
+        }
+        if let (Some(least), Some(wanted)) = (ask.least, ask.wanted)
+            && !ask.is_guess
+            && least.at(narrowest) > wanted
+        {
+            let least = least.at(narrowest);
+            return Err(AdmitError::LeastAboveWanted { least, wanted });
+        }
+        if ask.group.is_removed() {
+            return Err(removed(&ask.group));
+        }
+        let mut chain = vec![ask.group.clone()];
+        while let Some(parent) = chain.last().and_then(Group::parent) {
+            chain.push(parent);
+        }
+        if chain.last() != Some(&self.root) {
+            after.drop_groups.append(&mut chain);
+            return Err(AdmitError::OtherMemory);
+        }
+        let cap = chain.iter().map(|group| group.limits().max).min();
+        let cap = cap.unwrap_or(u64::MAX);
+        let number = self.number();
+        let share = |cap: u64| match cap {
+            u64::MAX => 0,
+            cap => (u128::from(cap) * u128::from(self.policy.default_percent) / 100) as u64,
+        };
+        let least = ask.least.unwrap_or_else(|| Least {
+            query: ask.wanted.unwrap_or(u64::MAX).min(share(cap)),
+            partition: 0,
+        });
+        let wanted = ask.wanted.unwrap_or_else(|| match (ask.least, cap) {
+            (_, u64::MAX) => u64::MAX,
+            (Some(least), _) => least.at(widest),
+            (None, cap) => share(cap),
+        });
+        let arrived = i128::from(now_ns);
+        let worth = i128::from(ask.score) * i128::from(ns(self.policy.ageing));
+        let waiter = Waiter {
+            number,
+            name: ask.name.clone(),
+            least,
+            wanted,
+            width: (narrowest, widest),
+            is_alone: ask.is_alone,
+            is_guess: ask.is_guess || ask.least.is_none(),
+            place: (arrived - worth, number),
+            arrived_ns: now_ns,
+            deadline_ns: ask.patience.map_or(u64::MAX, |patience| now_ns.saturating_add(ns(patience))),
+            passed: 0,
+            first_passed_ns: None,
+            waker: None,
+        };
+        let smallest = waiter.least_at(narrowest, cap);
+        if smallest > cap {
+            let error = never_fits(&chain, smallest);
+            after.drop_groups.append(&mut chain);
+            return Err(error);
+        }
+        let around = chain.iter().find_map(|group| self.by_group.get(&group.engine().number()));
+        if let Some(&parent) = around {
+            after.drop_groups.append(&mut chain);
+            return self.ask_inside(parent, &ask.group, waiter, now_ns).map(Asked::Granted);
+        }
+        let tenant = self.enlist(&mut chain);
+        after.drop_groups.append(&mut chain);
+        let others_wait = !self.ranks.is_empty();
+        self.enqueue(tenant, Waiter { waker, ..waiter });
+        if others_wait {
+            self.look(now_ns, after);
+        } else {
+            // Nobody is passed, nobody is due, and nobody else can be served.
+            let look = self.assess(tenant, number, cap, now_ns, &mut None, &BTreeMap::new());
+            self.follow(tenant, number, look, now_ns, after, &mut None);
+        }
+        match self.decided.remove(&number) {
+            Some(decision) => decision.map(Asked::Granted),
+            None if ask.patience == Some(Duration::ZERO) => {
+                let waiter = self.dequeue(tenant, number).expect("it is not decided");
+                let error = self.timed_out(tenant, &waiter, now_ns);
+                after.drop_wakers.extend(waiter.waker);
+                self.unlist(tenant, after);
+                Err(error)
+            }
+            None => Ok(Asked::Waiting(number)),
+        }
+    }
+
+    fn number(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    /// Finds the tenant of a chain of groups, or makes it. Takes the handles that it keeps.
+    fn enlist(&mut self, chain: &mut Vec<Group<M>>) -> u32 {
+        let number = chain[0].engine().number();
+        if self.tenants.contains_key(&number) {
+            return number;
+        }
+        let numbers: Arc<[u32]> = chain.iter().map(|group| group.engine().number()).collect();
+        let group = chain[0].clone();
+        for group in chain.drain(..) {
+            let level = self.levels.entry(group.engine().number());
+            let level = level.or_insert(Level {
+                group,
+                tenants: 0,
+                promised: 0,
+            });
+            level.tenants += 1;
+        }
+        let tenant = Tenant {
+            group,
+            chain: numbers,
+            grants: 0,
+            promised: 0,
+            queue: Queue::default(),
+            rank: None,
+            blocked_at: None,
+            alone: None,
+        };
+        self.tenants.insert(number, tenant);
+        number
+    }
+
+    /// Forgets a tenant without grants and waiters.
+    fn unlist(&mut self, number: u32, after: &mut After<M>) {
+        let is_idle = |tenant: &Tenant<M>| tenant.grants == 0 && tenant.queue.is_empty();
+        if !self.tenants.get(&number).is_some_and(is_idle) {
+            return;
+        }
+        let tenant = self.tenants.remove(&number).expect("just seen");
+        for at in tenant.chain.iter() {
+            let level = self.levels.get_mut(at).expect("a tenant keeps its levels");
+            level.tenants -= 1;
+            if level.tenants == 0 {
+                let level = self.levels.remove(at).expect("just seen");
+                after.drop_groups.push(level.group);
+            }
+        }
+        after.drop_groups.push(tenant.group);
+    }
+
+    fn enqueue(&mut self, number: u32, waiter: Waiter) {
+        if waiter.deadline_ns != u64::MAX {
+            self.deadlines.insert((waiter.deadline_ns, number, waiter.number));
+        }
+        let tenant = self.tenants.get_mut(&number).expect("enlisted");
+        tenant.queue.insert(waiter);
+        self.rerank(number);
+    }
+
+    fn dequeue(&mut self, number: u32, waiter: u64) -> Option<Waiter> {
+        let tenant = self.tenants.get_mut(&number)?;
+        let waiter = tenant.queue.remove(waiter)?;
+        tenant.blocked_at = tenant.blocked_at.filter(|_| !tenant.queue.is_empty());
+        self.deadlines.remove(&(waiter.deadline_ns, number, waiter.number));
+        self.rerank(number);
+        Some(waiter)
+    }
+
+    /// Puts a tenant where it belongs among those that wait.
+    fn rerank(&mut self, number: u32) {
+        let Some(tenant) = self.tenants.get_mut(&number) else {
+            return;
+        };
+        let order = self.orders.get(&number).map_or_else(Order::default, |(_, order)| *order);
+        let by_weight = u128::from(tenant.promised) * 100 / u128::from(order.weight.max(1));
+        let by_weight = u64::try_from(by_weight).unwrap_or(u64::MAX);
+        let first = tenant.queue.first();
+        let rank = first.map(|first| (Reverse(order.precedence), by_weight, first.place, number));
+        if tenant.rank != rank {
+            if let Some(before) = tenant.rank {
+                self.ranks.remove(&before);
+            }
+            self.ranks.extend(rank);
+            tenant.rank = rank;
+        }
+    }
+
+    /// Room at a level, bytes. Reads what the grants have charged only if that can matter: if the room without that is below `enough`.
+    fn room_at(&self, at: u32, enough: u64, uncharged: &mut Option<Uncharged>) -> u64 {
+        let level = &self.levels[&at];
+        let max = level.group.limits().max;
+        if max == u64::MAX {
+            return u64::MAX;
+        }
+        let reserved = level.group.reserved();
+        let surely = max.saturating_sub(reserved.saturating_add(level.promised));
+        if surely >= enough {
+            return surely;
+        }
+        let uncharged = uncharged.get_or_insert_with(|| self.uncharged());
+        let charged_or_promised = reserved.saturating_add(uncharged.get(&at).copied().unwrap_or(0));
+        max.saturating_sub(charged_or_promised.max(level.promised))
+    }
+
+    fn uncharged(&self) -> Uncharged {
+        let mut all = Uncharged::new();
+        let outer = self.grants.values().filter(|grant| grant.parent.is_none());
+        for grant in outer {
+            let left = grant.bytes.saturating_sub(grant.charged());
+            for &at in grant.chain.iter() {
+                let sum = all.entry(at).or_default();
+                *sum = sum.saturating_add(left);
+            }
+        }
+        all
+    }
+
+    fn cap_of(&self, tenant: &Tenant<M>) -> u64 {
+        let maxima = tenant.chain.iter().map(|at| self.levels[at].group.limits().max);
+        maxima.min().unwrap_or(u64::MAX)
+    }
+
+    /// Looks whether a waiter can be served now. Levels in `kept` have no room but for the tenant that they are kept for.
+    fn assess(
+        &self,
+        number: u32,
+        waiter: u64,
+        cap: u64,
+        now_ns: u64,
+        uncharged: &mut Option<Uncharged>,
+        kept: &BTreeMap<u32, u32>,
+    ) -> Look {
+        let tenant = &self.tenants[&number];
+        let waiter = tenant.queue.get(waiter).expect("it waits");
+        let is_first = tenant.queue.first().is_some_and(|first| first.number == waiter.number);
+        if tenant.alone.is_some() || waiter.is_alone && tenant.grants > 0 {
+            return Look::Blocked(number);
+        }
+        let (narrowest, widest) = waiter.width;
+        let may_be_narrowest = now_ns.saturating_sub(waiter.arrived_ns) >= ns(self.policy.narrow_after);
+        let floor = match may_be_narrowest {
+            true => narrowest,
+            false => {
+                let part = u64::from(widest) * u64::from(self.policy.narrowest_percent);
+                narrowest.max(u32::try_from(part.div_ceil(100)).unwrap_or(widest).min(widest))
+            }
+        };
+        let wanted = waiter.wanted.max(waiter.least_at(widest, cap)).min(cap);
+        // While others wait, nobody gets more than it needs, so that more of them run.
+        let others_wait = self.tenants[&number].queue.len() > 1 || self.ranks.len() > 1;
+        let enough = match (waiter.is_alone, others_wait) {
+            (true, _) => u64::MAX,
+            (false, true) => waiter.least_at(widest, cap),
+            (false, false) => wanted,
+        };
+        let needed = waiter.least_at(floor, cap);
+        let mut room = u64::MAX;
+        for &at in tenant.chain.iter() {
+            let is_kept = kept.get(&at).is_some_and(|&other| other != number || !is_first);
+            room = match is_kept {
+                true => 0,
+                false => room.min(self.room_at(at, enough, uncharged)),
+            };
+            if room < needed {
+                return Look::Blocked(at);
+            }
+        }
+        if cap == u64::MAX {
+            return Look::Fits {
+                bytes: u64::MAX,
+                width: widest,
+            };
+        }
+        let width = (floor..=widest).rev().find(|&width| waiter.least_at(width, cap) <= room);
+        let width = width.unwrap_or(floor);
+        let bytes = match (waiter.is_alone, others_wait) {
+            (true, _) => room,
+            (false, true) => waiter.least_at(width, cap).max(1),
+            (false, false) => wanted.min(room).max(waiter.least_at(width, cap)).max(1),
+        };
+        Look::Fits { bytes, width }
+    }
+
+    /// Does what a look at a waiter says: grants it, or notes what blocks its tenant.
+    fn follow(
+        &mut self,
+        number: u32,
+        waiter: u64,
+        look: Look,
+        now_ns: u64,
+        after: &mut After<M>,
+        uncharged: &mut Option<Uncharged>,
+    ) {
+        match look {
+            Look::Blocked(at) => {
+                self.tenants.get_mut(&number).expect("it waits").blocked_at = Some(at);
+            }
+            Look::Fits { bytes, width } => {
+                self.count_passes(number, waiter, now_ns);
+                let mut waiter = self.dequeue(number, waiter).expect("it waits");
+                let terms = self.grant(number, &waiter, bytes, width, now_ns);
+                if let Some(uncharged) = uncharged {
+                    for &at in self.grants[&terms.grant].chain.iter() {
+                        let sum = uncharged.entry(at).or_default();
+                        *sum = sum.saturating_add(if bytes == u64::MAX { 0 } else { bytes });
+                    }
+                }
+                self.decided.insert(waiter.number, Ok(terms));
+                after.wake.extend(waiter.waker.take());
+            }
+        }
+    }
+
+    /// Counts a pass for the first waiter of each tenant whose way is blocked where this one is served.
+    fn count_passes(&mut self, number: u32, waiter: u64, now_ns: u64) {
+        let chain = self.tenants[&number].chain.clone();
+        let waiting: Vec<u32> = self.ranks.iter().map(|&(.., number)| number).collect();
+        for other in waiting {
+            let tenant = self.tenants.get_mut(&other).expect("it has a rank");
+            let is_on_way = tenant.blocked_at.is_some_and(|at| chain.contains(&at));
+            if let Some(first) = tenant.queue.first_mut()
+                && is_on_way
+                && first.number != waiter
+            {
+                first.passed = first.passed.saturating_add(1);
+                first.first_passed_ns.get_or_insert(now_ns);
+                self.counts.passes += 1;
+            }
+        }
+    }
+
+    fn grant(&mut self, number: u32, waiter: &Waiter, bytes: u64, width: u32, now_ns: u64) -> Terms {
+        let id = self.number();
+        let promised = if bytes == u64::MAX { 0 } else { bytes };
+        let tenant = self.tenants.get_mut(&number).expect("it waits");
+        tenant.grants += 1;
+        tenant.promised = tenant.promised.saturating_add(promised);
+        tenant.alone = tenant.alone.or(waiter.is_alone.then_some(id));
+        let chain = tenant.chain.clone();
+        for at in chain.iter() {
+            let level = self.levels.get_mut(at).expect("a tenant keeps its levels");
+            level.promised = level.promised.saturating_add(promised);
+        }
+        self.rerank(number);
+        let waited_ns = now_ns.saturating_sub(waiter.arrived_ns);
+        let idle_since_ns = Arc::new(AtomicU64::new(0));
+        self.counts.admitted += 1;
+        self.counts.waited += u64::from(waited_ns > 0);
+        self.counts.narrowed += u64::from(width < waiter.width.1);
+        self.grants.insert(
+            id,
+            Grant {
+                tenant: number,
+                chain,
+                group: None,
+                name: waiter.name.clone(),
+                bytes: promised,
+                is_unlimited: bytes == u64::MAX,
+                least: waiter.least.at(width).min(promised),
+                width,
+                granted_ns: now_ns,
+                is_shrinking: false,
+                nested: 0,
+                parent: None,
+                idle_since_ns: idle_since_ns.clone(),
+            },
+        );
+        Terms {
+            grant: id,
+            bytes,
+            width,
+            waited: Duration::from_nanos(waited_ns),
+            idle_since_ns,
+        }
+    }
+
+    /// Serves an ask from the grant that it is inside of, or refuses it.
+    fn ask_inside(&mut self, parent: u64, group: &Group<M>, waiter: Waiter, now_ns: u64) -> Result<Terms, AdmitError> {
+        let around = self.grants.get_mut(&parent).expect("found by its group");
+        let (left, widest) = (around.left(), waiter.width.1);
+        let width = (waiter.width.0..=widest).rev().find(|&width| waiter.least_at(width, left) <= left);
+        let Some(width) = width else {
+            return Err(AdmitError::Nested {
+                grant: around.group.as_ref().map_or_else(String::new, Group::path),
+                left,
+                least: waiter.least.at(waiter.width.0),
+            });
+        };
+        let bytes = match left {
+            u64::MAX => u64::MAX,
+            left => waiter.wanted.max(waiter.least_at(width, left)).min(left),
+        };
+        let promised = if bytes == u64::MAX { 0 } else { bytes };
+        around.nested += promised;
+        let (tenant, chain) = (around.tenant, around.chain.clone());
+        let _ = group;
+        let id = self.number();
+        let idle_since_ns = Arc::new(AtomicU64::new(0));
+        self.counts.admitted += 1;
+        self.counts.nested += 1;
+        self.grants.insert(
+            id,
+            Grant {
+                tenant,
+                chain,
+                group: None,
+                name: waiter.name,
+                bytes: promised,
+                is_unlimited: bytes == u64::MAX,
+                least: waiter.least.at(width).min(promised),
+                width,
+                granted_ns: now_ns,
+                is_shrinking: false,
+                nested: 0,
+                parent: Some(parent),
+                idle_since_ns: idle_since_ns.clone(),
+            },
+        );
+        Ok(Terms {
+            grant: id,
+            bytes,
+            width,
+            waited: Duration::ZERO,
+            idle_since_ns,
+        })
+    }
+
+    /// Serves all that can be served now, in their order.
+    pub(crate) fn look(&mut self, now_ns: u64, after: &mut After<M>) {
+        self.refuse_in_vain(now_ns, after);
+        let mut uncharged = None;
+        while let Some((number, waiter, look)) = self.next(now_ns, &mut uncharged) {
+            self.follow(number, waiter, look, now_ns, after, &mut uncharged);
+        }
+    }
+
+    /// The next waiter that can be served.
+    fn next(&mut self, now_ns: u64, uncharged: &mut Option<Uncharged>) -> Option<(u32, u64, Look)> {
+        let ranked: Vec<u32> = self.ranks.iter().map(|&(.., number)| number).collect();
+        let mut kept = BTreeMap::new();
+        let mut due: Vec<(u64, u64, u32)> = ranked
+            .iter()
+            .filter_map(|&number| {
+                let first = self.tenants[&number].queue.first()?;
+                let is_due = self.is_due(first, now_ns);
+                is_due.then_some((first.first_passed_ns?, first.number, number))
+            })
+            .collect();
+        due.sort_unstable();
+        for &(_, first, number) in &due {
+            let cap = self.cap_of(&self.tenants[&number]);
+            match self.assess(number, first, cap, now_ns, uncharged, &kept) {
+                fits @ Look::Fits { .. } => return Some((number, first, fits)),
+                Look::Blocked(at) => {
+                    self.tenants.get_mut(&number).expect("it waits").blocked_at = Some(at);
+                    kept.entry(at).or_insert(number);
+                }
+            }
+        }
+        for number in ranked {
+            let tenant = &self.tenants[&number];
+            let first = tenant.queue.first().expect("it has a rank").number;
+            let cap = self.cap_of(tenant);
+            match self.assess(number, first, cap, now_ns, uncharged, &kept) {
+                fits @ Look::Fits { .. } => return Some((number, first, fits)),
+                Look::Blocked(at) => {
+                    self.tenants.get_mut(&number).expect("it waits").blocked_at = Some(at);
+                }
+            }
+            let tenant = &self.tenants[&number];
+            if tenant.queue.len() == 1 || tenant.alone.is_some() {
+                continue;
+            }
+            let rooms = tenant.chain.iter().map(|at| match kept.contains_key(at) {
+                true => 0,
+                false => self.room_at(*at, u64::MAX, uncharged),
+            });
+            let room = rooms.min().unwrap_or(u64::MAX);
+            for other in tenant.queue.that_may_fit(room, EXAMINED_MAX) {
+                if let fits @ Look::Fits { .. } = self.assess(number, other, cap, now_ns, uncharged, &kept) {
+                    return Some((number, other, fits));
+                }
+            }
+        }
+        None
+    }
+
+    /// Whether room is kept for the first waiter of a tenant.
+    fn is_due(&self, first: &Waiter, now_ns: u64) -> bool {
+        let since = first.first_passed_ns;
+        first.passed >= self.policy.passes_max
+            || since.is_some_and(|since| now_ns.saturating_sub(since) >= ns(self.policy.passed_max))
+    }
+
+    /// Refuses all whose waiting is in vain.
+    fn refuse_in_vain(&mut self, now_ns: u64, after: &mut After<M>) {
+        while let Some(&(deadline_ns, number, waiter)) = self.deadlines.first()
+            && deadline_ns <= now_ns
+        {
+            let Some(waiter) = self.dequeue(number, waiter) else {
+                self.deadlines.pop_first();
+                continue;
+            };
+            let error = self.timed_out(number, &waiter, now_ns);
+            self.refuse(waiter, error, after);
+            self.unlist(number, after);
+        }
+        let waiting: Vec<u32> = self.ranks.iter().map(|&(.., number)| number).collect();
+        for number in waiting {
+            let tenant = &self.tenants[&number];
+            let cap = self.cap_of(tenant);
+            let lost = match tenant.group.is_removed() {
+                true => tenant.queue.in_order().map(|waiter| waiter.number).collect(),
+                false => tenant.queue.above(cap),
+            };
+            for one in lost {
+                let Some(mut waiter) = self.dequeue(number, one) else {
+                    continue;
+                };
+                let tenant = &self.tenants[&number];
+                if tenant.group.is_removed() {
+                    let error = removed(&tenant.group);
+                    self.refuse(waiter, error, after);
+                } else if waiter.is_guess {
+                    // Its size in the queue is now what the limit allows.
+                    waiter.least = Least {
+                        query: cap,
+                        partition: 0,
+                    };
+                    self.enqueue(number, waiter);
+                } else {
+                    let groups: Vec<Group<M>> = tenant.chain.iter().map(|at| self.levels[at].group.clone()).collect();
+                    let error = never_fits(&groups, waiter.least.at(waiter.width.0));
+                    after.drop_groups.extend(groups);
+                    self.refuse(waiter, error, after);
+                }
+            }
+            self.unlist(number, after);
+        }
+    }
+
+    fn refuse(&mut self, waiter: Waiter, error: AdmitError, after: &mut After<M>) {
+        self.counts.refuse(&error);
+        self.decided.insert(waiter.number, Err(error));
+        after.wake.extend(waiter.waker);
+    }
+
+    fn timed_out(&self, number: u32, waiter: &Waiter, now_ns: u64) -> AdmitError {
+        let tenant = self.tenants.get(&number);
+        let at = tenant.and_then(|tenant| tenant.blocked_at).unwrap_or(number);
+        let limited = self.levels.get(&at).map_or_else(String::new, |level| level.group.path());
+        AdmitError::TimedOut {
+            waited: Duration::from_nanos(now_ns.saturating_sub(waiter.arrived_ns)),
+            limited,
+            retry_after: self.retry_after(),
+        }
+    }
+
+    /// Those that wait and one more, times the mean time between the ends of grants; 10 ms to 60 s.
+    fn retry_after(&self) -> Duration {
+        let waiting: usize = self.ranks.iter().map(|&(.., number)| self.tenants[&number].queue.len()).sum();
+        let interval_ns = match self.end_interval_ns {
+            0 => ns(Duration::from_secs(1)),
+            interval => interval,
+        };
+        let all = interval_ns.saturating_mul(waiting as u64 + 1);
+        Duration::from_nanos(all).clamp(Duration::from_millis(10), Duration::from_secs(60))
+    }
+
+    /// Takes the decision about a waiter, if there is one. Otherwise the waker is woken when there is.
+    ///
+    /// # Errors
+    /// The waiter's number is not known any more: a forked child has forgotten it.
+    pub(crate) fn poll(
+        &mut self,
+        group: &Group<M>,
+        number: u64,
+        waker: Option<Waker>,
+        now_ns: u64,
+        after: &mut After<M>,
+    ) -> Result<Option<Result<Terms, AdmitError>>, Unknown> {
+        if !self.decided.contains_key(&number) {
+            self.look(now_ns, after);
+        }
+        if let Some(decision) = self.decided.remove(&number) {
+            after.drop_wakers.extend(waker);
+            return Ok(Some(decision));
+        }
+        let tenant = self.tenants.get_mut(&group.engine().number());
+        let Some(waiter) = tenant.and_then(|tenant| tenant.queue.get_mut(number)) else {
+            after.drop_wakers.extend(waker);
+            return Err(Unknown);
+        };
+        after.drop_wakers.extend(std::mem::replace(&mut waiter.waker, waker));
+        Ok(None)
+    }
+
+    /// Ends a wait. What was granted meanwhile goes back.
+    pub(crate) fn cancel(&mut self, group: &Group<M>, number: u64, now_ns: u64, after: &mut After<M>) {
+        self.counts.cancelled += 1;
+        match self.decided.remove(&number) {
+            Some(Ok(terms)) => self.end(terms.grant, now_ns, after),
+            Some(Err(_)) => (),
+            None => {
+                let tenant = group.engine().number();
+                if let Some(waiter) = self.dequeue(tenant, number) {
+                    after.drop_wakers.extend(waiter.waker);
+                }
+                self.unlist(tenant, after);
+                // It may have been what room was kept for.
+                self.look(now_ns, after);
+            }
+        }
+    }
+
+    /// Ends a grant whose group could not be made.
+    pub(crate) fn undo(&mut self, id: u64, error: &AdmitError, now_ns: u64, after: &mut After<M>) {
+        self.counts.admitted -= 1;
+        self.counts.refuse(error);
+        self.end(id, now_ns, after);
+    }
+
+    /// Notes the group of a grant.
+    pub(crate) fn set_group(&mut self, id: u64, group: Group<M>) {
+        self.by_group.insert(group.engine().number(), id);
+        self.grants.get_mut(&id).expect("it has not ended").group = Some(group);
+    }
+
+    /// Ends a grant. What it has charged still counts at the limits above, as charged.
+    pub(crate) fn end(&mut self, id: u64, now_ns: u64, after: &mut After<M>) {
+        let Some(grant) = self.grants.remove(&id) else {
+            return;
+        };
+        if let Some(group) = &grant.group {
+            self.by_group.remove(&group.engine().number());
+        }
+        self.counts.ended += 1;
+        match grant.parent {
+            Some(parent) => {
+                if let Some(parent) = self.grants.get_mut(&parent) {
+                    parent.nested = parent.nested.saturating_sub(grant.bytes);
+                }
+            }
+            None => {
+                self.change_promise(&grant.chain, grant.tenant, grant.bytes, 0);
+                let tenant = self.tenants.get_mut(&grant.tenant).expect("a grant keeps it");
+                tenant.grants -= 1;
+                tenant.alone = tenant.alone.filter(|&alone| alone != id);
+                let interval = now_ns.saturating_sub(self.last_end_ns);
+                if self.last_end_ns != 0 {
+                    // Mean of about the last eight.
+                    self.end_interval_ns = match self.end_interval_ns {
+                        0 => interval,
+                        mean => mean - mean / 8 + interval / 8,
+                    };
+                }
+                self.last_end_ns = now_ns;
+                self.unlist(grant.tenant, after);
+            }
+        }
+        after.drop_groups.extend(grant.group);
+        self.look(now_ns, after);
+    }
+
+    fn change_promise(&mut self, chain: &[u32], number: u32, before: u64, bytes: u64) {
+        let change = |promised: &mut u64| *promised = (*promised - before).saturating_add(bytes);
+        for at in chain {
+            change(&mut self.levels.get_mut(at).expect("a tenant keeps its levels").promised);
+        }
+        change(&mut self.tenants.get_mut(&number).expect("a grant keeps it").promised);
+        self.rerank(number);
+    }
+
+    /// Promises a grant so many bytes more than it has charged, and returns what its group's `max` must be.
+    ///
+    /// # Errors
+    /// [`NotWidened`]. Nothing changes then.
+    pub(crate) fn widen(&mut self, id: u64, more: u64) -> Result<u64, NotWidened> {
+        let grant = self.grants.get(&id).ok_or(NotWidened::Ended)?;
+        if grant.is_unlimited {
+            return Ok(u64::MAX);
+        }
+        let needed = grant.charged().saturating_add(more);
+        if needed <= grant.bytes {
+            return Ok(grant.bytes);
+        }
+        let missing = needed - grant.bytes;
+        let widened = match grant.parent {
+            Some(parent) => {
+                let left = self.grants.get(&parent).map_or(0, Grant::left);
+                if missing > left {
+                    Err(NotWidened::NoRoom)
+                } else {
+                    Ok(missing)
+                }
+            }
+            None => self.widened_by(grant, missing),
+        };
+        match &widened {
+            Ok(_) => self.counts.widened += 1,
+            Err(_) => self.counts.not_widened += 1,
+        }
+        let by = widened?;
+        let grant = self.grants.get_mut(&id).expect("just seen");
+        let (before, bytes) = (grant.bytes, grant.bytes.saturating_add(by));
+        grant.bytes = bytes;
+        let (parent, chain, tenant) = (grant.parent, grant.chain.clone(), grant.tenant);
+        match parent {
+            Some(parent) => {
+                let parent = self.grants.get_mut(&parent).expect("just seen");
+                parent.nested = parent.nested.saturating_add(by);
+            }
+            None => self.change_promise(&chain, tenant, before, bytes),
+        }
+        Ok(bytes)
+    }
+
+    /// Bytes by which a grant grows that misses some: a quarter of what it has, if that is there.
+    fn widened_by(&self, grant: &Grant<M>, missing: u64) -> Result<u64, NotWidened> {
+        if grant.is_shrinking {
+            return Err(NotWidened::Busy);
+        }
+        let is_awaited = |&(.., number): &Rank| {
+            let blocked_at = self.tenants[&number].blocked_at;
+            blocked_at.is_some_and(|at| grant.chain.contains(&at))
+        };
+        if self.ranks.iter().any(is_awaited) {
+            return Err(NotWidened::OthersWait);
+        }
+        let wished = missing.max(grant.bytes / 4);
+        let mut uncharged = None;
+        let rooms = grant.chain.iter().map(|&at| self.room_at(at, wished, &mut uncharged));
+        let room = rooms.min().unwrap_or(u64::MAX);
+        match room >= missing {
+            true => Ok(wished.min(room)),
+            false => Err(NotWidened::NoRoom),
+        }
+    }
+
+    /// Bytes that a grant may have now; `u64::MAX` for no limit, and `None` if it has ended.
+    pub(crate) fn bytes_of(&self, id: u64) -> Option<u64> {
+        let grant = self.grants.get(&id)?;
+        Some(if grant.is_unlimited { u64::MAX } else { grant.bytes })
+    }
+
+    /// Begins to lower a grant to `target`. Returns its group.
+    pub(crate) fn begin_shrink(&mut self, id: u64) -> Option<Group<M>> {
+        let grant = self.grants.get_mut(&id)?;
+        if grant.is_shrinking || grant.is_unlimited || grant.parent.is_some() {
+            return None;
+        }
+        let group = grant.group.clone()?;
+        grant.is_shrinking = true;
+        Some(group)
+    }
+
+    /// Begins to lower the grants that have more than they need now, on the way of those that wait. Returns each with the bytes that it
+    /// keeps.
+    pub(crate) fn begin_shrinks(&mut self, now_ns: u64) -> Vec<(u64, Group<M>, u64)> {
+        let blocked: BTreeSet<u32> = self
+            .ranks
+            .iter()
+            .filter_map(|&(.., number)| self.tenants[&number].blocked_at)
+            .collect();
+        let idle_after = ns(self.policy.idle_after);
+        let mut found = Vec::new();
+        for (&id, grant) in &mut self.grants {
+            let is_on_way = grant.chain.iter().any(|at| blocked.contains(at));
+            let may = !grant.is_shrinking && !grant.is_unlimited && grant.parent.is_none();
+            let Some(group) = grant.group.as_ref().filter(|_| may && is_on_way) else {
+                continue;
+            };
+            // Relaxed: a time that stands for itself.
+            let idle_since = grant.idle_since_ns.load(Ordering::Relaxed);
+            let is_idle = idle_since != 0 && now_ns.saturating_sub(idle_since) >= idle_after;
+            let kept = match is_idle {
+                true => group.reserved(),
+                false => group.peak().max(grant.least),
+            };
+            let kept = kept.max(grant.nested);
+            if kept < grant.bytes {
+                grant.is_shrinking = true;
+                found.push((id, group.clone(), kept));
+                if found.len() == SHRUNK_MAX {
+                    break;
+                }
+            }
+        }
+        found
+    }
+
+    /// Ends what [`Ledger::begin_shrink`] began: the grant has `bytes` now, unless it had fewer before.
+    pub(crate) fn end_shrink(&mut self, id: u64, bytes: u64) {
+        let Some(grant) = self.grants.get_mut(&id) else {
+            return;
+        };
+        grant.is_shrinking = false;
+        let before = grant.bytes;
+        grant.bytes = bytes.min(before);
+        grant.least = grant.least.min(grant.bytes);
+        let (bytes, chain, tenant) = (grant.bytes, grant.chain.clone(), grant.tenant);
+        self.counts.shrunk += u64::from(bytes < before);
+        self.change_promise(&chain, tenant, before, bytes);
+    }
+
+    /// Forgets all that wait, in a forked child: their tasks are in the parent.
+    pub(crate) fn forget_waiters(&mut self, after: &mut After<M>) {
+        let numbers: Vec<u32> = self.tenants.keys().copied().collect();
+        for number in numbers {
+            let tenant = self.tenants.get_mut(&number).expect("just listed");
+            let waiters = tenant.queue.take_all();
+            tenant.blocked_at = None;
+            after.drop_wakers.extend(waiters.into_iter().filter_map(|waiter| waiter.waker));
+            self.rerank(number);
+            self.unlist(number, after);
+        }
+        self.deadlines.clear();
+        let untaken: Vec<u64> = self.decided.values().flatten().map(|terms| terms.grant).collect();
+        self.decided.clear();
+        for grant in untaken {
+            self.end(grant, 0, after);
+        }
+    }
+
+    pub(crate) fn admissions(&self, now_ns: u64) -> Admissions {
+        let grants = self.grants.values().map(|grant| Granted {
+            path: grant.group.as_ref().map_or_else(|| grant.name.clone(), Group::path),
+            bytes: if grant.is_unlimited { u64::MAX } else { grant.bytes },
+            charged: grant.charged(),
+            width: grant.width,
+            age: Duration::from_nanos(now_ns.saturating_sub(grant.granted_ns)),
+        });
+        let waiting = self.ranks.iter().flat_map(|&(.., number)| {
+            let tenant = &self.tenants[&number];
+            let at = tenant.blocked_at.unwrap_or(number);
+            let blocked_by = self.levels.get(&at).map(|level| level.group.path());
+            tenant.queue.in_order().enumerate().map(move |(place, waiter)| Waiting {
+                group: tenant.group.path(),
+                name: waiter.name.clone(),
+                least: waiter.least.at(waiter.width.0),
+                waited: Duration::from_nanos(now_ns.saturating_sub(waiter.arrived_ns)),
+                passed: waiter.passed,
+                is_kept_room: place == 0 && self.is_due(waiter, now_ns),
+                blocked_by: blocked_by.clone().unwrap_or_default(),
+            })
+        });
+        Admissions {
+            grants: grants.collect(),
+            waiting: waiting.collect(),
+            counts: self.counts.clone(),
+        }
+    }
+
+    /// Whether anybody waits.
+    pub(crate) fn has_waiters(&self) -> bool {
+        !self.ranks.is_empty()
+    }
+
+    /// Checks what must hold at each moment.
+    #[cfg(any(test, debug_assertions))]
+    pub(crate) fn check(&self) {
+        for (at, level) in &self.levels {
+            let below = self.grants.values().filter(|grant| grant.parent.is_none() && grant.chain.contains(at));
+            let sum: u64 = below.map(|grant| grant.bytes).fold(0, u64::saturating_add);
+            assert_eq!(level.promised, sum, "the promise at {at} is the sum of its grants");
+        }
+        for (number, tenant) in &self.tenants {
+            assert_eq!(tenant.rank.is_some(), !tenant.queue.is_empty(), "those that wait have a rank");
+            assert!(tenant.grants > 0 || !tenant.queue.is_empty(), "the tenant {number} is of no use");
+        }
+    }
+}
+
+/// A waiter that is in no queue.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Unknown;
+
+fn removed<M: Machine>(group: &Group<M>) -> AdmitError {
+    AdmitError::Removed {
+        group: group.path(),
+    }
+}
+
+/// The error of an ask that the lowest limit on its way is too small for.
+fn never_fits<M: Machine>(chain: &[Group<M>], least: u64) -> AdmitError {
+    let limited = chain.iter().min_by_key(|group| group.limits().max);
+    let limited = limited.expect("a group has itself on its way");
+    AdmitError::NeverFits {
+        limited: limited.path(),
+        max: limited.limits().max,
+        least,
+    }
+}

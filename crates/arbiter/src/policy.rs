@@ -1,0 +1,64 @@
+//! Settings of an arbiter: plain values.
+
+use std::time::Duration;
+
+/// Settings of an [`crate::Arbiter`]. The defaults are Bursar's own, chosen for queries of 10 ms to 10 s.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Policy {
+    /// How often the first waiter of a tenant may be passed before room is kept for it; 32 unless set.
+    ///
+    /// A waiter is passed when another ask is admitted through the limit that is in its way.
+    pub passes_max: u32,
+    /// Time since its first pass after which room is kept for the first waiter of a tenant, however often it was passed; 10 s unless set.
+    pub passed_max: Duration,
+    /// Waiting time that is worth one point of score; 1 s unless set. So an ask with a score of 10 comes before all that came less
+    /// than 10 s earlier with a score of 0.
+    pub ageing: Duration,
+    /// Smallest part of the wished width that an ask is given at first, percent; 50 unless set.
+    pub narrowest_percent: u32,
+    /// Waiting time after which an ask may be as narrow as its range allows; 100 ms unless set.
+    pub narrow_after: Duration,
+    /// Time after which a grant whose client asks for no more ([`crate::Grant::set_idle`]) may lose what it has not charged; 10 s
+    /// unless set.
+    pub idle_after: Duration,
+    /// Part of the lowest limit on its way that an ask without numbers gets, percent; 25 unless set.
+    pub default_percent: u32,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            passes_max: 32,
+            passed_max: Duration::from_secs(10),
+            ageing: Duration::from_secs(1),
+            narrowest_percent: 50,
+            narrow_after: Duration::from_millis(100),
+            idle_after: Duration::from_secs(10),
+            default_percent: 25,
+        }
+    }
+}
+
+/// The place of a tenant among tenants; see [`crate::Arbiter::set_order`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Order {
+    /// Tenants of higher precedence come first; 0 unless set.
+    pub precedence: i32,
+    /// Weight of the tenant among those of its precedence, at least 1; 100 unless set. The tenant with the fewest granted bytes for its
+    /// weight comes first.
+    pub weight: u32,
+}
+
+impl Default for Order {
+    fn default() -> Self {
+        Self {
+            precedence: 0,
+            weight: 100,
+        }
+    }
+}
+
+pub(crate) fn ns(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}

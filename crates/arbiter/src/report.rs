@@ -1,0 +1,130 @@
+//! What an arbiter shows: grants, waiters, and counts by reason.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::ask::AdmitError;
+
+/// State of an arbiter at one moment; see [`crate::Arbiter::admissions`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Admissions {
+    /// Grants that have not ended, oldest first.
+    pub grants: Vec<Granted>,
+    /// Asks that wait: tenants in the order in which they come next, and each tenant's in its own order.
+    pub waiting: Vec<Waiting>,
+    /// What happened since the arbiter was made.
+    pub counts: Counts,
+}
+
+/// One grant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Granted {
+    /// Path of its group.
+    pub path: String,
+    /// Bytes that it may have; `u64::MAX` if no limit was on its way.
+    pub bytes: u64,
+    /// Bytes that are charged to it, stock included.
+    pub charged: u64,
+    /// Number of partitions.
+    pub width: u32,
+    /// Time since it was granted.
+    pub age: Duration,
+}
+
+/// One ask that waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Waiting {
+    /// Path of the group that it was asked for.
+    pub group: String,
+    /// Name of the query.
+    pub name: String,
+    /// Bytes without which it cannot run, at its smallest width.
+    pub least: u64,
+    /// Time that it waits.
+    pub waited: Duration,
+    /// How often it was passed while it was the first of its group.
+    pub passed: u32,
+    /// Whether room is kept for it.
+    pub is_kept_room: bool,
+    /// Path of the group whose limit is in the way of the first waiter of its group.
+    pub blocked_by: String,
+}
+
+/// What happened since an arbiter was made.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Counts {
+    /// Asks that were granted.
+    pub admitted: u64,
+    /// Of these, those that waited.
+    pub waited: u64,
+    /// Of these, those that got fewer partitions than they wished.
+    pub narrowed: u64,
+    /// Of these, those that were served from the grant that they were inside of.
+    pub nested: u64,
+    /// Grants that ended.
+    pub ended: u64,
+    /// Grants that were made larger because their query needed more.
+    pub widened: u64,
+    /// Grants that were not, because others waited or there was no room.
+    pub not_widened: u64,
+    /// Grants that were made smaller because others waited.
+    pub shrunk: u64,
+    /// How often a first waiter was passed.
+    pub passes: u64,
+    /// Waits that their callers gave up.
+    pub cancelled: u64,
+    /// Asks that were refused because they can never fit.
+    pub never_fits: u64,
+    /// Asks that were not served in their time.
+    pub timed_out: u64,
+    /// Asks inside a grant that has too little left.
+    pub nested_refused: u64,
+    /// Asks whose group was removed.
+    pub removed: u64,
+    /// Asks with numbers that make no sense, or for a group that cannot be made.
+    pub bad: u64,
+}
+
+impl Counts {
+    pub(crate) fn refuse(&mut self, error: &AdmitError) {
+        let count = match error {
+            AdmitError::NeverFits { .. } => &mut self.never_fits,
+            AdmitError::TimedOut { .. } => &mut self.timed_out,
+            AdmitError::Nested { .. } => &mut self.nested_refused,
+            AdmitError::Removed { .. } => &mut self.removed,
+            _ => &mut self.bad,
+        };
+        *count += 1;
+    }
+}
+
+/// Reason why a grant cannot have more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum NotWidened {
+    /// Others wait for a limit on its way.
+    OthersWait,
+    /// What is there is charged or promised.
+    NoRoom,
+    /// Another task makes the grant smaller at this moment.
+    Busy,
+    /// The grant has ended.
+    Ended,
+}
+
+impl fmt::Display for NotWidened {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::OthersWait => "others wait for memory",
+            Self::NoRoom => "what is there is charged or promised",
+            Self::Busy => "the grant is being made smaller",
+            Self::Ended => "the grant has ended",
+        })
+    }
+}
+
+impl std::error::Error for NotWidened {}
