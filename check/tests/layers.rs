@@ -14,6 +14,7 @@ use proc_macro2::{TokenStream, TokenTree};
 const CRATES: &[(&str, &[&str])] = &[
     ("bursar-machine", &[]),
     ("bursar", &["bursar-machine"]),
+    ("bursar-arbiter", &["bursar", "bursar-machine"]),
     ("bursar-alloc", &["bursar", "bursar-machine"]),
     ("bursar-tower", &["bursar", "bursar-alloc"]),
     ("bursar-datafusion", &["bursar", "bursar-alloc"]),
@@ -126,7 +127,12 @@ const ADDRESSES: &[(&str, &str)] = &[
 ];
 
 /// Code that decides or accounts has no clock, thread, environment or random order of its own.
-const DECIDING: &[&str] = &["bursar", "bursar-experiments", "bursar-replay"];
+const DECIDING: &[&str] = &[
+    "bursar",
+    "bursar-arbiter",
+    "bursar-experiments",
+    "bursar-replay",
+];
 const UNDECIDED: &[&[&str]] = &[
     &["std", "time", "Instant"],
     &["SystemTime"],

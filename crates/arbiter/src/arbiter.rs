@@ -91,7 +91,7 @@ impl<M: Machine> Inner<M> {
             if catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err() {
                 self.memory
                     .machine()
-                    .warn(format_args!("bursar: a waker of an ask panicked"));
+                    .warn(format_args!("a waker of an ask panicked"));
             }
         }
         drop(after);
@@ -143,41 +143,20 @@ impl<M: Machine> Inner<M> {
 
     /// Forgets the ended grants whose bytes have all returned.
     fn forget_empty(self: &Arc<Self>) {
-        let ending = std::mem::take(&mut *self.lock_ending());
+        let mut ending = self.with_ending(std::mem::take);
+        if ending.is_empty() {
+            return;
+        }
         let waker = Waker::from(Arc::new(LookAgain(Arc::downgrade(self))));
         let mut context = Context::from_waker(&waker);
-        let is_pending = |one: &mut Emptied<M>| Pin::new(one).poll(&mut context).is_pending();
-        let mut pending = ending;
-        pending.retain_mut(is_pending);
-        self.lock_ending().append(&mut pending);
+        ending.retain_mut(|one| Pin::new(one).poll(&mut context).is_pending());
+        self.with_ending(|list| list.append(&mut ending));
     }
 
-    fn lock_ending(&self) -> Ending<'_, M> {
-        let operation = self.memory.machine().operation();
-        Ending {
-            list: self.ending.lock(),
-            _operation: operation,
-        }
-    }
-}
-
-/// The lock of the ended grants, in an operation that a fork waits for.
-struct Ending<'a, M: Machine> {
-    list: <M::Mutex<Vec<Emptied<M>>> as Lock<Vec<Emptied<M>>>>::Guard<'a>,
-    _operation: M::Operation,
-}
-
-impl<M: Machine> std::ops::Deref for Ending<'_, M> {
-    type Target = Vec<Emptied<M>>;
-
-    fn deref(&self) -> &Self::Target {
-        &self.list
-    }
-}
-
-impl<M: Machine> std::ops::DerefMut for Ending<'_, M> {
-    fn deref_mut(&mut self) -> &mut Self::Target {
-        &mut self.list
+    fn with_ending<R>(&self, change: impl FnOnce(&mut Vec<Emptied<M>>) -> R) -> R {
+        // A fork waits for it.
+        let _operation = self.memory.machine().operation();
+        change(&mut self.ending.lock())
     }
 }
 
@@ -221,7 +200,8 @@ impl<M: Machine> Arbiter<M> {
     /// Sets the place of a group among those that asks are made for; `None` sets the default again. Keeps the group as a handle does until then.
     pub fn set_order(&self, group: &Group<M>, order: impl Into<Option<Order>>) {
         let order = order.into();
-        self.inner.with(|ledger, _, after| ledger.set_order(group, order, after));
+        self.inner
+            .with(|ledger, _, after| ledger.set_order(group, order, after));
     }
 
     /// Looks who can be served, whose time is over, and which grants have more than they need.
@@ -233,7 +213,8 @@ impl<M: Machine> Arbiter<M> {
 
     /// Grants, waiters and counts at this moment.
     pub fn admissions(&self) -> Admissions {
-        self.inner.with(|ledger, now_ns, _| ledger.admissions(now_ns))
+        self.inner
+            .with(|ledger, now_ns, _| ledger.admissions(now_ns))
     }
 
     /// The memory.
@@ -266,7 +247,8 @@ impl Arbiter<Host> {
         let rest = ask.patience.map_or(period, |patience| patience.min(period));
         let mut admit = self.admit(ask);
         loop {
-            if let Poll::Ready(answer) = Pin::new(&mut admit).poll(&mut Context::from_waker(&waker)) {
+            if let Poll::Ready(answer) = Pin::new(&mut admit).poll(&mut Context::from_waker(&waker))
+            {
                 return answer;
             }
             bed.sleep(rest.max(Duration::from_millis(1)));
@@ -284,7 +266,9 @@ struct Bed {
 impl Bed {
     fn sleep(&self, at_most: Duration) {
         let woken = self.is_woken.lock().unwrap_or_else(PoisonError::into_inner);
-        let slept = self.woken.wait_timeout_while(woken, at_most, |woken| !*woken);
+        let slept = self
+            .woken
+            .wait_timeout_while(woken, at_most, |woken| !*woken);
         let (mut woken, _) = slept.unwrap_or_else(PoisonError::into_inner);
         *woken = false;
     }
@@ -333,9 +317,9 @@ impl<M: Machine> Future for Admit<M> {
         // Runs the runtime's code, so before the lock.
         let waker = context.waker().clone();
         if let State::Waiting(number) = this.state {
-            let polled = this
-                .inner
-                .with(|ledger, now_ns, after| ledger.poll(&this.ask.group, number, Some(waker.clone()), now_ns, after));
+            let polled = this.inner.with(|ledger, now_ns, after| {
+                ledger.poll(&this.ask.group, number, Some(waker.clone()), now_ns, after)
+            });
             match polled {
                 Ok(Some(decision)) => {
                     this.state = State::Done;
@@ -377,7 +361,8 @@ impl<M: Machine> Admit<M> {
         };
         match self.ask.group.child(&self.ask.name, limits) {
             Ok(group) => {
-                self.inner.with(|ledger, _, _| ledger.set_group(terms.grant, group.clone()));
+                self.inner
+                    .with(|ledger, _, _| ledger.set_group(terms.grant, group.clone()));
                 Ok(Grant {
                     widener: Widener {
                         inner: self.inner.clone(),
@@ -391,7 +376,8 @@ impl<M: Machine> Admit<M> {
             }
             Err(error) => {
                 let error = AdmitError::Create(error);
-                self.inner.with(|ledger, now_ns, after| ledger.undo(terms.grant, &error, now_ns, after));
+                self.inner
+                    .with(|ledger, now_ns, after| ledger.undo(terms.grant, &error, now_ns, after));
                 Err(error)
             }
         }
@@ -401,8 +387,9 @@ impl<M: Machine> Admit<M> {
 impl<M: Machine> Drop for Admit<M> {
     fn drop(&mut self) {
         if let State::Waiting(number) = self.state {
-            self.inner
-                .with(|ledger, now_ns, after| ledger.cancel(&self.ask.group, number, now_ns, after));
+            self.inner.with(|ledger, now_ns, after| {
+                ledger.cancel(&self.ask.group, number, now_ns, after)
+            });
         }
     }
 }
@@ -468,7 +455,11 @@ impl<M: Machine> Grant<M> {
     /// # Errors
     /// [`NotWidened`] if the grant cannot have that much.
     pub fn resize(&self, bytes: u64) -> Result<u64, NotWidened> {
-        let Widener { inner, grant, group } = &self.widener;
+        let Widener {
+            inner,
+            grant,
+            group,
+        } = &self.widener;
         if bytes >= self.bytes() {
             let more = bytes.saturating_sub(group.reserved());
             return inner.widen(*grant, group, more);
@@ -494,11 +485,15 @@ impl<M: Machine> Grant<M> {
 
 impl<M: Machine> Drop for Grant<M> {
     fn drop(&mut self) {
-        let Widener { inner, grant, group } = &self.widener;
+        let Widener {
+            inner,
+            grant,
+            group,
+        } = &self.widener;
         group.close().expect("a grant's group is not the root");
         inner.with(|ledger, now_ns, after| ledger.end(*grant, now_ns, after));
         if group.reserved() > 0 {
-            inner.lock_ending().push(group.emptied());
+            inner.with_ending(|list| list.push(group.emptied()));
             inner.forget_empty();
         }
     }

@@ -173,10 +173,21 @@ impl fmt::Display for AdmitError {
             Self::BadWidth => f.write_str("a query needs a width of at least one partition"),
             Self::Nothing => f.write_str("an ask for 0 bytes"),
             Self::LeastAboveWanted { least, wanted } => {
-                write!(f, "the query cannot run with less than {}, and wants only {}", Bytes(*least), Bytes(*wanted))
+                write!(
+                    f,
+                    "the query cannot run with less than {}, and wants only {}",
+                    Bytes(*least),
+                    Bytes(*wanted)
+                )
             }
-            Self::OtherMemory => f.write_str("the group belongs to another memory than the arbiter"),
-            Self::NeverFits { limited, max, least } => write!(
+            Self::OtherMemory => {
+                f.write_str("the group belongs to another memory than the arbiter")
+            }
+            Self::NeverFits {
+                limited,
+                max,
+                least,
+            } => write!(
                 f,
                 "the query needs at least {}, and {} may have at most {}",
                 Bytes(*least),
@@ -190,7 +201,11 @@ impl fmt::Display for AdmitError {
                 bursar::printable(grant),
                 Bytes(*left)
             ),
-            Self::TimedOut { waited, limited, retry_after } => write!(
+            Self::TimedOut {
+                waited,
+                limited,
+                retry_after,
+            } => write!(
                 f,
                 "not admitted in {waited:.1?}: the limit of {} is in the way; ask again in {retry_after:.1?}",
                 bursar::printable(limited)

@@ -5,7 +5,7 @@
 //! is made outside of all grants may take what is promised. Then the query that it was promised to is refused as any other.
 //!
 //! **The order.** A tenant's waiters have an order that no time changes: see [`crate::queue::Place`]. Tenants are in order of precedence, then
-//! of granted bytes for their weight. A waiter that cannot be served is passed by those that can. The first waiter of a tenant
+//! of the bytes that they have now for their weight, then of those that they were granted so far. A waiter that cannot be served is passed by those that can. The first waiter of a tenant
 //! counts how often. When that reaches a bound, no other ask is admitted through the limit in its way until it is.
 //!
 //! Nothing here calls a user's code: handles and wakers to drop, and wakers to wake, go to [`After`].
@@ -79,6 +79,8 @@ struct Tenant<M: Machine> {
     chain: Arc<[u32]>,
     grants: u32,
     promised: u64,
+    /// Bytes granted so far for its weight. A tenant that comes begins with [`Ledger::served`].
+    served: u64,
     queue: Queue,
     rank: Option<Rank>,
     /// The lowest limit in the way of its first waiter, when that was last looked at.
@@ -87,8 +89,9 @@ struct Tenant<M: Machine> {
     alone: Option<u64>,
 }
 
-/// Place of a tenant that has waiters: precedence, bytes for its weight, its first waiter.
-type Rank = (Reverse<i32>, u64, Place, u32);
+/// Place of a tenant that has waiters: precedence, bytes that it has now for its weight, bytes that it was granted so far for its
+/// weight, its first waiter.
+type Rank = (Reverse<i32>, u64, u64, Place, u32);
 
 struct Grant<M: Machine> {
     tenant: u32,
@@ -140,6 +143,9 @@ pub(crate) struct Ledger<M: Machine> {
     /// Grants by the number of their group.
     by_group: BTreeMap<u32, u64>,
     decided: BTreeMap<u64, Result<Terms, AdmitError>>,
+    /// What the tenant that was served last had been granted before, for its weight: the start time of fair queueing (Goyal, Vin and
+    /// Cheng, 1996). So a tenant that was away for long is not owed for that time.
+    served: u64,
     deadlines: BTreeSet<(u64, u32, u64)>,
     next: u64,
     last_end_ns: u64,
@@ -165,6 +171,7 @@ impl<M: Machine> Ledger<M> {
             grants: BTreeMap::new(),
             by_group: BTreeMap::new(),
             decided: BTreeMap::new(),
+            served: 0,
             deadlines: BTreeSet::new(),
             next: 0,
             last_end_ns: 0,
@@ -173,7 +180,12 @@ impl<M: Machine> Ledger<M> {
         }
     }
 
-    pub(crate) fn set_order(&mut self, group: &Group<M>, order: Option<Order>, after: &mut After<M>) {
+    pub(crate) fn set_order(
+        &mut self,
+        group: &Group<M>,
+        order: Option<Order>,
+        after: &mut After<M>,
+    ) {
         let number = group.engine().number();
         let before = match order {
             Some(order) => self.orders.insert(number, (group.clone(), order)),
@@ -259,7 +271,9 @@ impl<M: Machine> Ledger<M> {
             is_guess: ask.is_guess || ask.least.is_none(),
             place: (arrived - worth, number),
             arrived_ns: now_ns,
-            deadline_ns: ask.patience.map_or(u64::MAX, |patience| now_ns.saturating_add(ns(patience))),
+            deadline_ns: ask
+                .patience
+                .map_or(u64::MAX, |patience| now_ns.saturating_add(ns(patience))),
             passed: 0,
             first_passed_ns: None,
             waker: None,
@@ -270,10 +284,14 @@ impl<M: Machine> Ledger<M> {
             after.drop_groups.append(&mut chain);
             return Err(error);
         }
-        let around = chain.iter().find_map(|group| self.by_group.get(&group.engine().number()));
+        let around = chain
+            .iter()
+            .find_map(|group| self.by_group.get(&group.engine().number()));
         if let Some(&parent) = around {
             after.drop_groups.append(&mut chain);
-            return self.ask_inside(parent, &ask.group, waiter, now_ns).map(Asked::Granted);
+            return self
+                .ask_inside(parent, &ask.group, waiter, now_ns)
+                .map(Asked::Granted);
         }
         let tenant = self.enlist(&mut chain);
         after.drop_groups.append(&mut chain);
@@ -326,6 +344,7 @@ impl<M: Machine> Ledger<M> {
             chain: numbers,
             grants: 0,
             promised: 0,
+            served: self.served,
             queue: Queue::default(),
             rank: None,
             blocked_at: None,
@@ -355,7 +374,8 @@ impl<M: Machine> Ledger<M> {
 
     fn enqueue(&mut self, number: u32, waiter: Waiter) {
         if waiter.deadline_ns != u64::MAX {
-            self.deadlines.insert((waiter.deadline_ns, number, waiter.number));
+            self.deadlines
+                .insert((waiter.deadline_ns, number, waiter.number));
         }
         let tenant = self.tenants.get_mut(&number).expect("enlisted");
         tenant.queue.insert(waiter);
@@ -366,21 +386,35 @@ impl<M: Machine> Ledger<M> {
         let tenant = self.tenants.get_mut(&number)?;
         let waiter = tenant.queue.remove(waiter)?;
         tenant.blocked_at = tenant.blocked_at.filter(|_| !tenant.queue.is_empty());
-        self.deadlines.remove(&(waiter.deadline_ns, number, waiter.number));
+        self.deadlines
+            .remove(&(waiter.deadline_ns, number, waiter.number));
         self.rerank(number);
         Some(waiter)
     }
 
+    fn order_of(&self, number: u32) -> Order {
+        self.orders
+            .get(&number)
+            .map_or_else(Order::default, |(_, order)| *order)
+    }
+
     /// Puts a tenant where it belongs among those that wait.
     fn rerank(&mut self, number: u32) {
+        let order = self.order_of(number);
         let Some(tenant) = self.tenants.get_mut(&number) else {
             return;
         };
-        let order = self.orders.get(&number).map_or_else(Order::default, |(_, order)| *order);
-        let by_weight = u128::from(tenant.promised) * 100 / u128::from(order.weight.max(1));
-        let by_weight = u64::try_from(by_weight).unwrap_or(u64::MAX);
+        let by_weight = order.by_weight(tenant.promised);
         let first = tenant.queue.first();
-        let rank = first.map(|first| (Reverse(order.precedence), by_weight, first.place, number));
+        let rank = first.map(|first| {
+            (
+                Reverse(order.precedence),
+                by_weight,
+                tenant.served,
+                first.place,
+                number,
+            )
+        });
         if tenant.rank != rank {
             if let Some(before) = tenant.rank {
                 self.ranks.remove(&before);
@@ -421,7 +455,10 @@ impl<M: Machine> Ledger<M> {
     }
 
     fn cap_of(&self, tenant: &Tenant<M>) -> u64 {
-        let maxima = tenant.chain.iter().map(|at| self.levels[at].group.limits().max);
+        let maxima = tenant
+            .chain
+            .iter()
+            .map(|at| self.levels[at].group.limits().max);
         maxima.min().unwrap_or(u64::MAX)
     }
 
@@ -437,17 +474,24 @@ impl<M: Machine> Ledger<M> {
     ) -> Look {
         let tenant = &self.tenants[&number];
         let waiter = tenant.queue.get(waiter).expect("it waits");
-        let is_first = tenant.queue.first().is_some_and(|first| first.number == waiter.number);
+        let is_first = tenant
+            .queue
+            .first()
+            .is_some_and(|first| first.number == waiter.number);
         if tenant.alone.is_some() || waiter.is_alone && tenant.grants > 0 {
             return Look::Blocked(number);
         }
         let (narrowest, widest) = waiter.width;
-        let may_be_narrowest = now_ns.saturating_sub(waiter.arrived_ns) >= ns(self.policy.narrow_after);
+        let may_be_narrowest =
+            now_ns.saturating_sub(waiter.arrived_ns) >= ns(self.policy.narrow_after);
+        // The widest that the limits ever allow. The wish counts only up to that.
+        let ever = widest_within(waiter, cap, cap);
         let floor = match may_be_narrowest {
             true => narrowest,
             false => {
                 let part = u64::from(widest) * u64::from(self.policy.narrowest_percent);
-                narrowest.max(u32::try_from(part.div_ceil(100)).unwrap_or(widest).min(widest))
+                let part = u32::try_from(part.div_ceil(100)).unwrap_or(widest);
+                part.clamp(narrowest, ever.max(narrowest))
             }
         };
         let wanted = waiter.wanted.max(waiter.least_at(widest, cap)).min(cap);
@@ -461,7 +505,9 @@ impl<M: Machine> Ledger<M> {
         let needed = waiter.least_at(floor, cap);
         let mut room = u64::MAX;
         for &at in tenant.chain.iter() {
-            let is_kept = kept.get(&at).is_some_and(|&other| other != number || !is_first);
+            let is_kept = kept
+                .get(&at)
+                .is_some_and(|&other| other != number || !is_first);
             room = match is_kept {
                 true => 0,
                 false => room.min(self.room_at(at, enough, uncharged)),
@@ -476,8 +522,7 @@ impl<M: Machine> Ledger<M> {
                 width: widest,
             };
         }
-        let width = (floor..=widest).rev().find(|&width| waiter.least_at(width, cap) <= room);
-        let width = width.unwrap_or(floor);
+        let width = widest_within(waiter, cap, room).max(floor);
         let bytes = match (waiter.is_alone, others_wait) {
             (true, _) => room,
             (false, true) => waiter.least_at(width, cap).max(1),
@@ -517,7 +562,13 @@ impl<M: Machine> Ledger<M> {
     }
 
     /// Counts a pass for the first waiter of each tenant whose way is blocked where this one is served.
+    ///
+    /// One that room is kept for passes nobody: it was passed for long enough itself.
     fn count_passes(&mut self, number: u32, waiter: u64, now_ns: u64) {
+        let served = self.tenants[&number].queue.get(waiter).expect("it waits");
+        if self.is_due(served, now_ns) {
+            return;
+        }
         let chain = self.tenants[&number].chain.clone();
         let waiting: Vec<u32> = self.ranks.iter().map(|&(.., number)| number).collect();
         for other in waiting {
@@ -534,10 +585,20 @@ impl<M: Machine> Ledger<M> {
         }
     }
 
-    fn grant(&mut self, number: u32, waiter: &Waiter, bytes: u64, width: u32, now_ns: u64) -> Terms {
+    fn grant(
+        &mut self,
+        number: u32,
+        waiter: &Waiter,
+        bytes: u64,
+        width: u32,
+        now_ns: u64,
+    ) -> Terms {
         let id = self.number();
         let promised = if bytes == u64::MAX { 0 } else { bytes };
+        let order = self.order_of(number);
         let tenant = self.tenants.get_mut(&number).expect("it waits");
+        self.served = self.served.max(tenant.served);
+        tenant.served = tenant.served.saturating_add(order.by_weight(promised));
         tenant.grants += 1;
         tenant.promised = tenant.promised.saturating_add(promised);
         tenant.alone = tenant.alone.or(waiter.is_alone.then_some(id));
@@ -580,17 +641,23 @@ impl<M: Machine> Ledger<M> {
     }
 
     /// Serves an ask from the grant that it is inside of, or refuses it.
-    fn ask_inside(&mut self, parent: u64, group: &Group<M>, waiter: Waiter, now_ns: u64) -> Result<Terms, AdmitError> {
+    fn ask_inside(
+        &mut self,
+        parent: u64,
+        group: &Group<M>,
+        waiter: Waiter,
+        now_ns: u64,
+    ) -> Result<Terms, AdmitError> {
         let around = self.grants.get_mut(&parent).expect("found by its group");
-        let (left, widest) = (around.left(), waiter.width.1);
-        let width = (waiter.width.0..=widest).rev().find(|&width| waiter.least_at(width, left) <= left);
-        let Some(width) = width else {
+        let left = around.left();
+        let width = widest_within(&waiter, left, left);
+        if width < waiter.width.0 {
             return Err(AdmitError::Nested {
                 grant: around.group.as_ref().map_or_else(String::new, Group::path),
                 left,
                 least: waiter.least.at(waiter.width.0),
             });
-        };
+        }
         let bytes = match left {
             u64::MAX => u64::MAX,
             left => waiter.wanted.max(waiter.least_at(width, left)).min(left),
@@ -632,10 +699,16 @@ impl<M: Machine> Ledger<M> {
 
     /// Serves all that can be served now, in their order.
     pub(crate) fn look(&mut self, now_ns: u64, after: &mut After<M>) {
-        self.refuse_in_vain(now_ns, after);
-        let mut uncharged = None;
-        while let Some((number, waiter, look)) = self.next(now_ns, &mut uncharged) {
-            self.follow(number, waiter, look, now_ns, after, &mut uncharged);
+        self.refuse_in_vain(after);
+        loop {
+            let mut uncharged = None;
+            while let Some((number, waiter, look)) = self.next(now_ns, &mut uncharged) {
+                self.follow(number, waiter, look, now_ns, after, &mut uncharged);
+            }
+            // One that goes may be what room was kept for.
+            if !self.refuse_late(now_ns, after) {
+                return;
+            }
         }
     }
 
@@ -647,8 +720,9 @@ impl<M: Machine> Ledger<M> {
             .iter()
             .filter_map(|&number| {
                 let first = self.tenants[&number].queue.first()?;
-                let is_due = self.is_due(first, now_ns);
-                is_due.then_some((first.first_passed_ns?, first.number, number))
+                let since_ns = first.first_passed_ns.unwrap_or(first.arrived_ns);
+                self.is_due(first, now_ns)
+                    .then_some((since_ns, first.number, number))
             })
             .collect();
         due.sort_unstable();
@@ -682,7 +756,9 @@ impl<M: Machine> Ledger<M> {
             });
             let room = rooms.min().unwrap_or(u64::MAX);
             for other in tenant.queue.that_may_fit(room, EXAMINED_MAX) {
-                if let fits @ Look::Fits { .. } = self.assess(number, other, cap, now_ns, uncharged, &kept) {
+                if let fits @ Look::Fits { .. } =
+                    self.assess(number, other, cap, now_ns, uncharged, &kept)
+                {
                     return Some((number, other, fits));
                 }
             }
@@ -697,8 +773,9 @@ impl<M: Machine> Ledger<M> {
             || since.is_some_and(|since| now_ns.saturating_sub(since) >= ns(self.policy.passed_max))
     }
 
-    /// Refuses all whose waiting is in vain.
-    fn refuse_in_vain(&mut self, now_ns: u64, after: &mut After<M>) {
+    /// Refuses all whose time is over. Returns whether there was one.
+    fn refuse_late(&mut self, now_ns: u64, after: &mut After<M>) -> bool {
+        let mut has_refused = false;
         while let Some(&(deadline_ns, number, waiter)) = self.deadlines.first()
             && deadline_ns <= now_ns
         {
@@ -709,13 +786,23 @@ impl<M: Machine> Ledger<M> {
             let error = self.timed_out(number, &waiter, now_ns);
             self.refuse(waiter, error, after);
             self.unlist(number, after);
+            has_refused = true;
         }
+        has_refused
+    }
+
+    /// Refuses all whose waiting is in vain.
+    fn refuse_in_vain(&mut self, after: &mut After<M>) {
         let waiting: Vec<u32> = self.ranks.iter().map(|&(.., number)| number).collect();
         for number in waiting {
             let tenant = &self.tenants[&number];
             let cap = self.cap_of(tenant);
             let lost = match tenant.group.is_removed() {
-                true => tenant.queue.in_order().map(|waiter| waiter.number).collect(),
+                true => tenant
+                    .queue
+                    .in_order()
+                    .map(|waiter| waiter.number)
+                    .collect(),
                 false => tenant.queue.above(cap),
             };
             for one in lost {
@@ -734,7 +821,11 @@ impl<M: Machine> Ledger<M> {
                     };
                     self.enqueue(number, waiter);
                 } else {
-                    let groups: Vec<Group<M>> = tenant.chain.iter().map(|at| self.levels[at].group.clone()).collect();
+                    let groups: Vec<Group<M>> = tenant
+                        .chain
+                        .iter()
+                        .map(|at| self.levels[at].group.clone())
+                        .collect();
                     let error = never_fits(&groups, waiter.least.at(waiter.width.0));
                     after.drop_groups.extend(groups);
                     self.refuse(waiter, error, after);
@@ -752,8 +843,13 @@ impl<M: Machine> Ledger<M> {
 
     fn timed_out(&self, number: u32, waiter: &Waiter, now_ns: u64) -> AdmitError {
         let tenant = self.tenants.get(&number);
-        let at = tenant.and_then(|tenant| tenant.blocked_at).unwrap_or(number);
-        let limited = self.levels.get(&at).map_or_else(String::new, |level| level.group.path());
+        let at = tenant
+            .and_then(|tenant| tenant.blocked_at)
+            .unwrap_or(number);
+        let limited = self
+            .levels
+            .get(&at)
+            .map_or_else(String::new, |level| level.group.path());
         AdmitError::TimedOut {
             waited: Duration::from_nanos(now_ns.saturating_sub(waiter.arrived_ns)),
             limited,
@@ -763,7 +859,11 @@ impl<M: Machine> Ledger<M> {
 
     /// Those that wait and one more, times the mean time between the ends of grants; 10 ms to 60 s.
     fn retry_after(&self) -> Duration {
-        let waiting: usize = self.ranks.iter().map(|&(.., number)| self.tenants[&number].queue.len()).sum();
+        let waiting: usize = self
+            .ranks
+            .iter()
+            .map(|&(.., number)| self.tenants[&number].queue.len())
+            .sum();
         let interval_ns = match self.end_interval_ns {
             0 => ns(Duration::from_secs(1)),
             interval => interval,
@@ -796,12 +896,20 @@ impl<M: Machine> Ledger<M> {
             after.drop_wakers.extend(waker);
             return Err(Unknown);
         };
-        after.drop_wakers.extend(std::mem::replace(&mut waiter.waker, waker));
+        after
+            .drop_wakers
+            .extend(std::mem::replace(&mut waiter.waker, waker));
         Ok(None)
     }
 
     /// Ends a wait. What was granted meanwhile goes back.
-    pub(crate) fn cancel(&mut self, group: &Group<M>, number: u64, now_ns: u64, after: &mut After<M>) {
+    pub(crate) fn cancel(
+        &mut self,
+        group: &Group<M>,
+        number: u64,
+        now_ns: u64,
+        after: &mut After<M>,
+    ) {
         self.counts.cancelled += 1;
         match self.decided.remove(&number) {
             Some(Ok(terms)) => self.end(terms.grant, now_ns, after),
@@ -848,7 +956,10 @@ impl<M: Machine> Ledger<M> {
             }
             None => {
                 self.change_promise(&grant.chain, grant.tenant, grant.bytes, 0);
-                let tenant = self.tenants.get_mut(&grant.tenant).expect("a grant keeps it");
+                let tenant = self
+                    .tenants
+                    .get_mut(&grant.tenant)
+                    .expect("a grant keeps it");
                 tenant.grants -= 1;
                 tenant.alone = tenant.alone.filter(|&alone| alone != id);
                 let interval = now_ns.saturating_sub(self.last_end_ns);
@@ -870,9 +981,21 @@ impl<M: Machine> Ledger<M> {
     fn change_promise(&mut self, chain: &[u32], number: u32, before: u64, bytes: u64) {
         let change = |promised: &mut u64| *promised = (*promised - before).saturating_add(bytes);
         for at in chain {
-            change(&mut self.levels.get_mut(at).expect("a tenant keeps its levels").promised);
+            change(
+                &mut self
+                    .levels
+                    .get_mut(at)
+                    .expect("a tenant keeps its levels")
+                    .promised,
+            );
         }
-        change(&mut self.tenants.get_mut(&number).expect("a grant keeps it").promised);
+        change(
+            &mut self
+                .tenants
+                .get_mut(&number)
+                .expect("a grant keeps it")
+                .promised,
+        );
         self.rerank(number);
     }
 
@@ -934,7 +1057,10 @@ impl<M: Machine> Ledger<M> {
         }
         let wished = missing.max(grant.bytes / 4);
         let mut uncharged = None;
-        let rooms = grant.chain.iter().map(|&at| self.room_at(at, wished, &mut uncharged));
+        let rooms = grant
+            .chain
+            .iter()
+            .map(|&at| self.room_at(at, wished, &mut uncharged));
         let room = rooms.min().unwrap_or(u64::MAX);
         match room >= missing {
             true => Ok(wished.min(room)),
@@ -945,7 +1071,11 @@ impl<M: Machine> Ledger<M> {
     /// Bytes that a grant may have now; `u64::MAX` for no limit, and `None` if it has ended.
     pub(crate) fn bytes_of(&self, id: u64) -> Option<u64> {
         let grant = self.grants.get(&id)?;
-        Some(if grant.is_unlimited { u64::MAX } else { grant.bytes })
+        Some(if grant.is_unlimited {
+            u64::MAX
+        } else {
+            grant.bytes
+        })
     }
 
     /// Begins to lower a grant to `target`. Returns its group.
@@ -1015,12 +1145,19 @@ impl<M: Machine> Ledger<M> {
             let tenant = self.tenants.get_mut(&number).expect("just listed");
             let waiters = tenant.queue.take_all();
             tenant.blocked_at = None;
-            after.drop_wakers.extend(waiters.into_iter().filter_map(|waiter| waiter.waker));
+            after
+                .drop_wakers
+                .extend(waiters.into_iter().filter_map(|waiter| waiter.waker));
             self.rerank(number);
             self.unlist(number, after);
         }
         self.deadlines.clear();
-        let untaken: Vec<u64> = self.decided.values().flatten().map(|terms| terms.grant).collect();
+        let untaken: Vec<u64> = self
+            .decided
+            .values()
+            .flatten()
+            .map(|terms| terms.grant)
+            .collect();
         self.decided.clear();
         for grant in untaken {
             self.end(grant, 0, after);
@@ -1029,8 +1166,15 @@ impl<M: Machine> Ledger<M> {
 
     pub(crate) fn admissions(&self, now_ns: u64) -> Admissions {
         let grants = self.grants.values().map(|grant| Granted {
-            path: grant.group.as_ref().map_or_else(|| grant.name.clone(), Group::path),
-            bytes: if grant.is_unlimited { u64::MAX } else { grant.bytes },
+            path: grant
+                .group
+                .as_ref()
+                .map_or_else(|| grant.name.clone(), Group::path),
+            bytes: if grant.is_unlimited {
+                u64::MAX
+            } else {
+                grant.bytes
+            },
             charged: grant.charged(),
             width: grant.width,
             age: Duration::from_nanos(now_ns.saturating_sub(grant.granted_ns)),
@@ -1039,15 +1183,19 @@ impl<M: Machine> Ledger<M> {
             let tenant = &self.tenants[&number];
             let at = tenant.blocked_at.unwrap_or(number);
             let blocked_by = self.levels.get(&at).map(|level| level.group.path());
-            tenant.queue.in_order().enumerate().map(move |(place, waiter)| Waiting {
-                group: tenant.group.path(),
-                name: waiter.name.clone(),
-                least: waiter.least.at(waiter.width.0),
-                waited: Duration::from_nanos(now_ns.saturating_sub(waiter.arrived_ns)),
-                passed: waiter.passed,
-                is_kept_room: place == 0 && self.is_due(waiter, now_ns),
-                blocked_by: blocked_by.clone().unwrap_or_default(),
-            })
+            tenant
+                .queue
+                .in_order()
+                .enumerate()
+                .map(move |(place, waiter)| Waiting {
+                    group: tenant.group.path(),
+                    name: waiter.name.clone(),
+                    least: waiter.least.at(waiter.width.0),
+                    waited: Duration::from_nanos(now_ns.saturating_sub(waiter.arrived_ns)),
+                    passed: waiter.passed,
+                    is_kept_room: place == 0 && self.is_due(waiter, now_ns),
+                    blocked_by: blocked_by.clone().unwrap_or_default(),
+                })
         });
         Admissions {
             grants: grants.collect(),
@@ -1065,13 +1213,26 @@ impl<M: Machine> Ledger<M> {
     #[cfg(any(test, debug_assertions))]
     pub(crate) fn check(&self) {
         for (at, level) in &self.levels {
-            let below = self.grants.values().filter(|grant| grant.parent.is_none() && grant.chain.contains(at));
+            let below = self
+                .grants
+                .values()
+                .filter(|grant| grant.parent.is_none() && grant.chain.contains(at));
             let sum: u64 = below.map(|grant| grant.bytes).fold(0, u64::saturating_add);
-            assert_eq!(level.promised, sum, "the promise at {at} is the sum of its grants");
+            assert_eq!(
+                level.promised, sum,
+                "the promise at {at} is the sum of its grants"
+            );
         }
         for (number, tenant) in &self.tenants {
-            assert_eq!(tenant.rank.is_some(), !tenant.queue.is_empty(), "those that wait have a rank");
-            assert!(tenant.grants > 0 || !tenant.queue.is_empty(), "the tenant {number} is of no use");
+            assert_eq!(
+                tenant.rank.is_some(),
+                !tenant.queue.is_empty(),
+                "those that wait have a rank"
+            );
+            assert!(
+                tenant.grants > 0 || !tenant.queue.is_empty(),
+                "the tenant {number} is of no use"
+            );
         }
     }
 }
@@ -1079,6 +1240,22 @@ impl<M: Machine> Ledger<M> {
 /// A waiter that is in no queue.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Unknown;
+
+/// The greatest width of a waiter's range that needs at most `room`; 0 for none.
+fn widest_within(waiter: &Waiter, cap: u64, room: u64) -> u32 {
+    let (narrowest, widest) = waiter.width;
+    if waiter.least_at(narrowest, cap) > room {
+        return 0;
+    }
+    if waiter.least_at(widest, cap) <= room {
+        return widest;
+    }
+    // Then a partition takes bytes, and the part for the query fits.
+    let width = room.saturating_sub(waiter.least.query) / waiter.least.partition.max(1);
+    u32::try_from(width)
+        .unwrap_or(widest)
+        .clamp(narrowest, widest)
+}
 
 fn removed<M: Machine>(group: &Group<M>) -> AdmitError {
     AdmitError::Removed {

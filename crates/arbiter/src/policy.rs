@@ -45,9 +45,17 @@ impl Default for Policy {
 pub struct Order {
     /// Tenants of higher precedence come first; 0 unless set.
     pub precedence: i32,
-    /// Weight of the tenant among those of its precedence, at least 1; 100 unless set. The tenant with the fewest granted bytes for its
-    /// weight comes first.
+    /// Weight of the tenant among those of its precedence, at least 1; 100 unless set. The tenant with the fewest bytes for its weight
+    /// comes first; of those with equal bytes, the one that was granted the fewest so far for its weight.
     pub weight: u32,
+}
+
+impl Order {
+    /// Bytes as they count for a tenant of this weight.
+    pub(crate) fn by_weight(self, bytes: u64) -> u64 {
+        let weighed = u128::from(bytes) * 100 / u128::from(self.weight.max(1));
+        u64::try_from(weighed).unwrap_or(u64::MAX)
+    }
 }
 
 impl Default for Order {

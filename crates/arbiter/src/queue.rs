@@ -144,7 +144,9 @@ impl Queue {
     /// Those that need more than `cap`, however narrow they run.
     pub(crate) fn above(&self, cap: u64) -> Vec<u64> {
         let above = self.classes.range(class_of(cap)..);
-        let numbers = above.flat_map(|(_, places)| places).map(|(_, number)| *number);
+        let numbers = above
+            .flat_map(|(_, places)| places)
+            .map(|(_, number)| *number);
         let is_above = |number: &u64| {
             let waiter = self.waiters.get(number);
             waiter.is_some_and(|waiter| waiter.least.at(waiter.width.0) > cap)
@@ -166,7 +168,15 @@ mod tests {
 
     #[test]
     fn a_larger_size_has_no_smaller_class_and_at_most_a_quarter_more_is_in_one() {
-        let mut sizes: Vec<u64> = (0..64).flat_map(|bit| [1_u64 << bit, (1_u64 << bit) + 1, (1_u64 << bit) | (1_u64 << bit >> 1)]).collect();
+        let mut sizes: Vec<u64> = (0..64)
+            .flat_map(|bit| {
+                [
+                    1_u64 << bit,
+                    (1_u64 << bit) + 1,
+                    (1_u64 << bit) | (1_u64 << bit >> 1),
+                ]
+            })
+            .collect();
         sizes.push(u64::MAX);
         sizes.sort_unstable();
         for pair in sizes.windows(2) {

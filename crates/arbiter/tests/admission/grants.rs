@@ -1,0 +1,225 @@
+//! What a grant is: its group, its size, its end.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Waker};
+use std::time::Duration;
+
+use bursar::{ChargeError, Limits};
+use bursar_arbiter::{AdmitError, Ask, NotWidened};
+
+use super::common::{MIB, Woken, arbiter, ask, granted, poll, tenant, timeless, waits};
+
+#[test]
+fn a_grant_is_a_group_with_its_bytes_as_limit_and_ends_with_its_handle() {
+    let arbiter = arbiter(100, timeless());
+    let acme = tenant(&arbiter, "acme", 40);
+    let grant = arbiter.try_admit(ask(&acme, "query-7", 10)).unwrap();
+    assert_eq!(grant.group().path(), "/acme/query-7");
+    assert_eq!(grant.group().limits().max, 10 * MIB);
+    let group = grant.group().clone();
+    drop(grant);
+    assert!(group.is_removed() && acme.children().is_empty());
+    assert_eq!(arbiter.admissions().grants, []);
+}
+
+#[test]
+fn bytes_that_outlive_the_handle_count_until_they_return_and_their_return_wakes() {
+    let arbiter = arbiter(100, timeless());
+    let acme = tenant(&arbiter, "acme", 40);
+    let grant = arbiter.try_admit(ask(&acme, "query", 40)).unwrap();
+    let charge = grant.group().try_charge(30 * MIB).unwrap();
+    let mut next = arbiter.admit(ask(&acme, "next", 20));
+    let woken = Arc::new(Woken::default());
+    let waker = Waker::from(woken.clone());
+    assert!(
+        std::future::Future::poll(Pin::new(&mut next), &mut Context::from_waker(&waker))
+            .is_pending()
+    );
+    drop(grant);
+    assert_eq!(woken.times(), 0, "10 MiB are free");
+    drop(charge);
+    assert_eq!(woken.times(), 1);
+    granted(&mut next);
+}
+
+#[test]
+fn what_is_promised_and_not_yet_charged_is_promised_to_nobody_else() {
+    let arbiter = arbiter(100, timeless());
+    let [acme, umbrella] = ["acme", "umbrella"].map(|name| tenant(&arbiter, name, u64::MAX));
+    let first = arbiter.try_admit(ask(&acme, "first", 60)).unwrap();
+    assert!(matches!(
+        arbiter.try_admit(ask(&umbrella, "second", 41)),
+        Err(AdmitError::TimedOut { .. })
+    ));
+    let second = arbiter.try_admit(ask(&umbrella, "second", 40)).unwrap();
+    // Each has what it was promised, charged or not.
+    let charged = [
+        first.try_charge(60 * MIB).unwrap(),
+        second.try_charge(40 * MIB).unwrap(),
+    ];
+    assert!(matches!(
+        arbiter.try_admit(ask(&umbrella, "third", 1)),
+        Err(AdmitError::TimedOut { .. })
+    ));
+    drop(charged);
+}
+
+#[test]
+fn a_charge_outside_of_grants_may_take_what_is_promised_and_counts_afterwards() {
+    let arbiter = arbiter(100, timeless());
+    let [acme, cache] = ["acme", "cache"].map(|name| tenant(&arbiter, name, u64::MAX));
+    let grant = arbiter.try_admit(ask(&acme, "query", 60)).unwrap();
+    let taken = cache
+        .try_charge(100 * MIB)
+        .expect("nothing is charged ahead");
+    let Err(ChargeError::LimitReached(reached)) = grant.try_charge(MIB) else {
+        panic!("the memory is not there");
+    };
+    assert_eq!(reached.limited, "/");
+    drop(grant);
+    let mut waiting = waits(arbiter.admit(ask(&acme, "next", 1)));
+    // Such a return tells nobody, so a tick must.
+    drop(taken);
+    arbiter.tick();
+    granted(&mut waiting);
+}
+
+#[test]
+fn a_grant_that_is_exceeded_by_a_charge_that_cannot_fail_counts_whole() {
+    let arbiter = arbiter(100, timeless());
+    let acme = tenant(&arbiter, "acme", u64::MAX);
+    let grant = arbiter.try_admit(ask(&acme, "query", 10)).unwrap();
+    let beyond = grant.group().charge(95 * MIB);
+    assert!(matches!(
+        arbiter.try_admit(ask(&acme, "next", 6)),
+        Err(AdmitError::TimedOut { .. })
+    ));
+    arbiter.try_admit(ask(&acme, "next", 5)).unwrap();
+    drop(beyond);
+}
+
+#[test]
+fn a_grant_widens_in_the_charge_that_needs_it_while_nobody_waits() {
+    let arbiter = arbiter(100, timeless());
+    let acme = tenant(&arbiter, "acme", 40);
+    let grant = arbiter.try_admit(ask(&acme, "query", 4)).unwrap();
+    let charges: Vec<_> = (0..40).map(|_| grant.try_charge(MIB).unwrap()).collect();
+    assert_eq!(grant.bytes(), 40 * MIB);
+    let Err(ChargeError::LimitReached(reached)) = grant.try_charge(1) else {
+        panic!("the tenant has no more");
+    };
+    assert_eq!(reached.limited, "/acme/query");
+    drop(charges);
+    // Larger than the grant, which the memory refuses without a look at others.
+    drop(grant);
+    let grant = arbiter.try_admit(ask(&acme, "query", 4)).unwrap();
+    drop(grant.try_charge(20 * MIB).unwrap());
+    assert!(arbiter.admissions().counts.widened > 1);
+}
+
+#[test]
+fn a_grant_does_not_widen_while_others_wait_and_gives_back_what_it_does_not_use() {
+    let arbiter = arbiter(100, timeless());
+    let acme = tenant(&arbiter, "acme", 40);
+    let roomy = Ask::new(&acme, "roomy").least(4 * MIB, 0).wanted(40 * MIB);
+    let grant = arbiter.try_admit(roomy).unwrap();
+    assert_eq!(grant.bytes(), 40 * MIB, "nobody else wants it");
+    let held = grant.try_charge(10 * MIB).unwrap();
+    // What is above the least and above the peak so far goes to who waits.
+    let other = arbiter.try_admit(ask(&acme, "other", 24));
+    assert!(other.is_err(), "an ask without patience takes nothing away");
+    let mut other = waits(arbiter.admit(ask(&acme, "other", 24)));
+    let other = granted(&mut other);
+    assert_eq!(grant.bytes(), 10 * MIB + held_stock(&grant));
+    let _waiting = waits(arbiter.admit(ask(&acme, "waiting", 20)));
+    assert_eq!(grant.widener().widen(12 * MIB), Err(NotWidened::OthersWait));
+    drop((held, other));
+}
+
+/// Stock beyond the charges, bytes: part of the peak.
+fn held_stock(grant: &bursar_arbiter::Grant) -> u64 {
+    grant.bytes() - 10 * MIB
+}
+
+#[test]
+fn a_grant_whose_client_is_idle_keeps_what_it_has_charged() {
+    let mut policy = timeless();
+    policy.idle_after = Duration::ZERO;
+    let arbiter = arbiter(100, policy);
+    let acme = tenant(&arbiter, "acme", 40);
+    let grant = arbiter.try_admit(ask(&acme, "query", 40)).unwrap();
+    let held = grant.try_charge(30 * MIB).unwrap();
+    let mut next = waits(arbiter.admit(ask(&acme, "next", 8)));
+    assert!(poll(&mut next).is_pending(), "it was promised 40 MiB");
+    grant.set_idle(true);
+    arbiter.tick();
+    granted(&mut next);
+    assert!(grant.bytes() >= 30 * MIB && grant.bytes() <= 32 * MIB);
+    drop(held);
+}
+
+#[test]
+fn a_grant_can_be_resized_but_not_below_what_is_charged() {
+    let arbiter = arbiter(100, timeless());
+    let acme = tenant(&arbiter, "acme", 40);
+    let grant = arbiter.try_admit(ask(&acme, "query", 30)).unwrap();
+    let held = grant.try_charge(10 * MIB).unwrap();
+    assert_eq!(grant.resize(20 * MIB), Ok(20 * MIB));
+    let _other = arbiter.try_admit(ask(&acme, "other", 20)).unwrap();
+    assert_eq!(grant.resize(21 * MIB), Err(NotWidened::NoRoom));
+    let left = grant.resize(MIB).unwrap();
+    assert!(left >= 10 * MIB && left < 12 * MIB, "{left}");
+    drop(held);
+}
+
+#[test]
+fn the_last_try_has_its_tenant_alone() {
+    let arbiter = arbiter(100, timeless());
+    let acme = tenant(&arbiter, "acme", 40);
+    let first = arbiter.try_admit(ask(&acme, "first", 10)).unwrap();
+    let mut alone = waits(arbiter.admit(ask(&acme, "alone", 20).alone()));
+    let mut after = waits(arbiter.admit(ask(&acme, "after", 31)));
+    drop(first);
+    let alone = granted(&mut alone);
+    assert_eq!(alone.bytes(), 40 * MIB);
+    assert!(poll(&mut after).is_pending());
+    drop(alone);
+    granted(&mut after);
+}
+
+#[test]
+fn an_ask_inside_a_grant_is_served_from_it_or_refused_but_never_waits() {
+    let arbiter = arbiter(100, timeless());
+    let acme = tenant(&arbiter, "acme", 40);
+    let grant = arbiter.try_admit(ask(&acme, "query", 30)).unwrap();
+    let below = grant.group().child("operator", Limits::none()).unwrap();
+    let inner = arbiter.try_admit(ask(&below, "inner", 20)).unwrap();
+    assert_eq!(inner.group().path(), "/acme/query/operator/inner");
+    let error = arbiter.admit(ask(grant.group(), "more", 11));
+    let mut error = error;
+    assert_eq!(
+        super::common::refused(&mut error).to_string(),
+        "the query needs at least 11.0 MiB, and the grant /acme/query that it runs in has 10.0 MiB left"
+    );
+    arbiter
+        .try_admit(ask(&acme, "beside", 10))
+        .expect("the inner one takes nothing of the tenant's");
+    drop(inner);
+    arbiter.try_admit(ask(grant.group(), "more", 30)).unwrap();
+}
+
+#[test]
+fn without_limits_a_grant_has_none_and_nobody_waits() {
+    let memory = bursar::Memory::builder().build().unwrap();
+    let arbiter = bursar_arbiter::Arbiter::new(&memory, timeless());
+    let acme = memory.root().child("acme", Limits::none()).unwrap();
+    let grants: Vec<_> = (0..100)
+        .map(|number| {
+            arbiter
+                .try_admit(Ask::new(&acme, format!("query-{number}")))
+                .unwrap()
+        })
+        .collect();
+    assert!(grants.iter().all(|grant| grant.bytes() == u64::MAX));
+}

@@ -1,0 +1,240 @@
+//! Who is next.
+
+use std::task::Poll;
+use std::time::Duration;
+
+use bursar::Group;
+use bursar_arbiter::{AdmitError, Arbiter, Ask, Grant, Order};
+
+use super::common::{MIB, arbiter, ask, granted, poll, refused, tenant, timeless, waits};
+
+#[test]
+fn in_a_tenant_the_first_comes_first_and_a_score_goes_before() {
+    let arbiter = arbiter(100, timeless());
+    let acme = tenant(&arbiter, "acme", 10);
+    let held = arbiter.try_admit(ask(&acme, "held", 10)).unwrap();
+    let mut first = waits(arbiter.admit(ask(&acme, "first", 10)));
+    let mut second = waits(arbiter.admit(ask(&acme, "second", 10)));
+    let mut scored = waits(arbiter.admit(ask(&acme, "scored", 10).score(3)));
+    drop(held);
+    let held = granted(&mut scored);
+    assert!(poll(&mut first).is_pending() && poll(&mut second).is_pending());
+    drop(held);
+    let held = granted(&mut first);
+    assert!(poll(&mut second).is_pending());
+    drop(held);
+    granted(&mut second);
+}
+
+#[test]
+fn who_has_waited_long_comes_before_a_newcomer_with_a_score() {
+    let mut policy = timeless();
+    policy.ageing = Duration::ZERO;
+    let arbiter = arbiter(100, policy);
+    let acme = tenant(&arbiter, "acme", 10);
+    let held = arbiter.try_admit(ask(&acme, "held", 10)).unwrap();
+    // A score is worth no time at all.
+    let mut old = waits(arbiter.admit(ask(&acme, "old", 10)));
+    let mut young = waits(arbiter.admit(ask(&acme, "young", 10).score(i32::MAX)));
+    drop(held);
+    let _held = granted(&mut old);
+    assert!(poll(&mut young).is_pending());
+}
+
+#[test]
+fn a_waiter_that_cannot_be_served_stops_no_other_tenant() {
+    let arbiter = arbiter(100, timeless());
+    let [acme, umbrella] = ["acme", "umbrella"].map(|name| tenant(&arbiter, name, 50));
+    let _held = arbiter.try_admit(ask(&acme, "held", 40)).unwrap();
+    let _large = waits(arbiter.admit(ask(&acme, "large", 30)));
+    arbiter.try_admit(ask(&umbrella, "small", 1)).unwrap();
+    // Nor a smaller one of its own tenant.
+    arbiter.try_admit(ask(&acme, "small", 1)).unwrap();
+    assert_eq!(
+        arbiter.admissions().counts.passes,
+        1,
+        "umbrella is not on its way"
+    );
+}
+
+/// Lets small asks of `other` pass a large one of `acme` at the root, until room is kept. Returns how many passed.
+fn passes(arbiter: &Arbiter, acme: &Group, other: &Group) -> u32 {
+    let _held = arbiter.try_admit(ask(acme, "held", 60)).unwrap();
+    let mut large = waits(arbiter.admit(ask(acme, "large", 80)));
+    let mut passes = 0;
+    while let Ok(small) = arbiter.try_admit(ask(other, "small", 1)) {
+        drop(small);
+        passes += 1;
+    }
+    let kept = &arbiter.admissions().waiting[0];
+    assert!(kept.is_kept_room && kept.passed == passes, "{kept:?}");
+    drop(_held);
+    granted(&mut large);
+    passes
+}
+
+#[test]
+fn after_as_many_passes_as_the_policy_says_room_is_kept() {
+    let mut policy = timeless();
+    policy.passes_max = 7;
+    let arbiter = arbiter(100, policy);
+    let [acme, umbrella] = ["acme", "umbrella"].map(|name| tenant(&arbiter, name, u64::MAX));
+    assert_eq!(passes(&arbiter, &acme, &umbrella), 7);
+    // The same among waiters of one tenant.
+    assert_eq!(passes(&arbiter, &umbrella, &umbrella), 7);
+    // Whatever the operator prefers.
+    let order = Order {
+        precedence: 9,
+        ..Order::default()
+    };
+    arbiter.set_order(&umbrella, order);
+    assert_eq!(passes(&arbiter, &acme, &umbrella), 7);
+}
+
+#[test]
+fn after_the_time_that_the_policy_says_one_pass_is_enough() {
+    let mut policy = timeless();
+    policy.passed_max = Duration::ZERO;
+    let arbiter = arbiter(100, policy);
+    let [acme, umbrella] = ["acme", "umbrella"].map(|name| tenant(&arbiter, name, u64::MAX));
+    assert_eq!(passes(&arbiter, &acme, &umbrella), 1);
+}
+
+#[test]
+fn room_is_kept_at_the_limit_that_is_in_the_way_and_nowhere_else() {
+    let mut policy = timeless();
+    policy.passes_max = 0;
+    let arbiter = arbiter(100, policy);
+    let [acme, umbrella] = ["acme", "umbrella"].map(|name| tenant(&arbiter, name, 50));
+    let _held = arbiter.try_admit(ask(&acme, "held", 40)).unwrap();
+    let _large = waits(arbiter.admit(ask(&acme, "large", 30)));
+    assert!(matches!(
+        arbiter.try_admit(ask(&acme, "small", 1)),
+        Err(AdmitError::TimedOut { .. })
+    ));
+    arbiter
+        .try_admit(ask(&umbrella, "small", 1))
+        .expect("another limit");
+}
+
+#[test]
+fn tenants_come_by_precedence_and_then_by_bytes_for_their_weight() {
+    let arbiter = arbiter(120, timeless());
+    let [acme, umbrella, stark] =
+        ["acme", "umbrella", "stark"].map(|name| tenant(&arbiter, name, u64::MAX));
+    arbiter.set_order(
+        &stark,
+        Order {
+            precedence: 1,
+            ..Order::default()
+        },
+    );
+    arbiter.set_order(
+        &umbrella,
+        Order {
+            weight: 300,
+            ..Order::default()
+        },
+    );
+    let mut held: Vec<Grant> = Vec::new();
+    for (group, mib) in [(&acme, 20), (&umbrella, 30), (&stark, 50), (&acme, 20)] {
+        let name = format!("held-{}", held.len());
+        held.push(arbiter.try_admit(ask(group, &name, mib)).unwrap());
+    }
+    // 40 MiB for a weight of 100, 30 for 300, and 50 with precedence.
+    let mut waiting =
+        [&acme, &umbrella, &stark].map(|group| waits(arbiter.admit(ask(group, "next", 20))));
+    let [acme, umbrella, stark] = &mut waiting;
+    held.remove(0);
+    held.push(granted(stark));
+    assert!(poll(umbrella).is_pending());
+    held.remove(0);
+    // 20 MiB for a weight of 100 are more than 0 for 300.
+    held.push(granted(umbrella));
+    assert!(poll(acme).is_pending());
+}
+
+#[test]
+fn an_ask_runs_narrower_rather_than_waits_but_not_below_half_its_wish_at_first() {
+    let arbiter = arbiter(100, timeless());
+    let acme = tenant(&arbiter, "acme", 40);
+    let wide = |name: &str| Ask::new(&acme, name).least(4 * MIB, 4 * MIB).width(1..=8);
+    // 4 + 8 * 4 = 36 of 40 MiB.
+    let first = arbiter.try_admit(wide("first")).unwrap();
+    assert_eq!((first.width(), first.bytes()), (8, 36 * MIB));
+    let second = waits(arbiter.admit(wide("second")));
+    drop((first, second));
+    let _held = arbiter.try_admit(ask(&acme, "held", 16)).unwrap();
+    let second = arbiter.try_admit(wide("second")).unwrap();
+    assert_eq!(
+        (second.width(), second.bytes()),
+        (5, 24 * MIB),
+        "of 24 MiB: 4 + 5 * 4"
+    );
+    assert_eq!(arbiter.admissions().counts.narrowed, 1);
+    drop(second);
+    let more = arbiter.try_admit(ask(&acme, "more", 8)).unwrap();
+    let mut third = waits(arbiter.admit(wide("third")));
+    drop(more);
+    assert_eq!(granted(&mut third).width(), 5);
+}
+
+#[test]
+fn after_a_time_an_ask_may_be_as_narrow_as_its_range() {
+    let mut policy = timeless();
+    policy.narrow_after = Duration::ZERO;
+    let arbiter = arbiter(100, policy);
+    let acme = tenant(&arbiter, "acme", 40);
+    let _held = arbiter.try_admit(ask(&acme, "held", 30)).unwrap();
+    let narrow = arbiter
+        .try_admit(
+            Ask::new(&acme, "narrow")
+                .least(4 * MIB, 4 * MIB)
+                .width(1..=8),
+        )
+        .unwrap();
+    assert_eq!(
+        (narrow.width(), narrow.bytes()),
+        (1, 10 * MIB),
+        "nobody waits, so it has all that is left of its wish"
+    );
+}
+
+#[test]
+fn what_never_fits_is_refused_at_once_and_later_lowered_limits_count() {
+    let arbiter = arbiter(100, timeless());
+    let acme = tenant(&arbiter, "acme", 40);
+    let error = refused(&mut arbiter.admit(ask(&acme, "query", 41)));
+    assert_eq!(
+        error.to_string(),
+        "the query needs at least 41.0 MiB, and /acme may have at most 40.0 MiB"
+    );
+    let held = arbiter.try_admit(ask(&acme, "held", 20)).unwrap();
+    let mut waiting = waits(arbiter.admit(ask(&acme, "waiting", 30)));
+    acme.set_max(25 * MIB);
+    assert!(matches!(refused(&mut waiting), AdmitError::NeverFits { max, .. } if max == 25 * MIB));
+    // An estimate is lowered instead.
+    let mut waiting = waits(arbiter.admit(ask(&acme, "estimated", 30).estimated()));
+    drop(held);
+    assert_eq!(granted(&mut waiting).bytes(), 25 * MIB);
+}
+
+#[test]
+fn patience_ends_with_the_limit_in_the_way_and_a_time_to_ask_again() {
+    let arbiter = arbiter(100, timeless());
+    let acme = tenant(&arbiter, "acme", 40);
+    let _held = arbiter.try_admit(ask(&acme, "held", 40)).unwrap();
+    let mut waiting =
+        waits(arbiter.admit(ask(&acme, "waiting", 1).patience(Duration::from_nanos(1))));
+    arbiter.tick();
+    let Poll::Ready(Err(AdmitError::TimedOut {
+        limited,
+        retry_after,
+        ..
+    })) = poll(&mut waiting)
+    else {
+        panic!("its time is over");
+    };
+    assert_eq!(limited, "/acme");
+    assert!(retry_after >= Duration::from_millis(10));
+}
