@@ -15,6 +15,7 @@ macro_rules! tasks {
     };
 }
 
+mod admission;
 mod books;
 mod charging;
 mod combining;
@@ -82,6 +83,8 @@ pub fn all<M: Forks>() -> Vec<Protocol<M>> {
             "charges beyond a limit while reclaimers hold memory: asked in turn, within bounds, not refused too early"),
         Protocol::of(2, "pressure", pressure::scenario,
             "levels of pressure change while others watch: each is told of the last one, one call at a time"),
+        Protocol::of(2, "admission", admission::scenario,
+            "queries ask, charge, give up, resize and end in any order: each is served or woken, and no promise exceeds a limit"),
         Protocol::of(2, "fork", fork::scenario,
             "a task forks while others do anything: the child's books are right, and tasks that are gone hinder no other"),
     ];

@@ -169,7 +169,7 @@ fn a_grant_can_be_resized_but_not_below_what_is_charged() {
     let _other = arbiter.try_admit(ask(&acme, "other", 20)).unwrap();
     assert_eq!(grant.resize(21 * MIB), Err(NotWidened::NoRoom));
     let left = grant.resize(MIB).unwrap();
-    assert!(left >= 10 * MIB && left < 12 * MIB, "{left}");
+    assert!((10 * MIB..12 * MIB).contains(&left), "{left}");
     drop(held);
 }
 
