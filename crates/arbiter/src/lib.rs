@@ -1,4 +1,63 @@
 //! Admission: a query that does not fit now waits for its turn or runs with fewer partitions, and is not refused.
+//!
+//! Limits say no. An [`Arbiter`] decides what follows from a no. Before a query starts, it *asks*: with how little memory it can run, how much
+//! it would like, and with how many partitions. It gets a [`Grant`]: a group below its tenant's, with a limit of its own, and a
+//! width. If there is no room, it waits.
+//!
+//! ```
+//! use bursar::{Limits, Memory};
+//! use bursar_arbiter::{Arbiter, Ask, Policy};
+//!
+//! let memory = Memory::builder().max(1 << 30).build()?;
+//! let acme = memory.root().child("acme", Limits::max(60 << 20))?;
+//! let arbiter = Arbiter::new(&memory, Policy::default());        // one for each memory
+//!
+//! // 8 MiB for the query, 8 MiB for each of up to 4 partitions. With 48 MiB it would not spill.
+//! let ask = |name| Ask::new(&acme, name).least(8 << 20, 8 << 20).wanted(48 << 20).width(1..=4);
+//! let report = arbiter.admit_blocking(ask("report"))?;           // or `admit(..).await`
+//! assert_eq!((report.width(), report.bytes()), (4, 48 << 20));
+//!
+//! // 12 MiB are left, and the report has 8 MiB above its least that it does not use. Half the width needs 24 MiB, so the next one waits.
+//! let mut dashboard = arbiter.admit(ask("dashboard"));
+//! # use std::{future::Future, pin::Pin, task::{Context, Poll, Waker}};
+//! # assert!(Pin::new(&mut dashboard).poll(&mut Context::from_waker(Waker::noop())).is_pending());
+//! assert_eq!(arbiter.admissions().waiting[0].blocked_by, "/acme");
+//!
+//! let table = report.try_charge(40 << 20)?;                      // was promised, so it is there
+//! drop((table, report));                                         // the end of the grant lets the next one start
+//! # let Poll::Ready(dashboard) = Pin::new(&mut dashboard).poll(&mut Context::from_waker(Waker::noop())) else { panic!() };
+//! # assert_eq!(dashboard?.width(), 4);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # What holds
+//! * **Promises.** The grants below a limit never add up to more than the limit. What is charged outside of grants counts as
+//!   well. Nothing is charged ahead, so such a charge may take what was promised. The query is then refused as any other.
+//! * **Nobody blocks others for long, and nobody is passed without end.** A waiter that cannot be served is passed by those that can. The
+//!   first waiter of a group is passed at most [`Policy::passes_max`] times, or for [`Policy::passed_max`]. Then room is kept for it: no other
+//!   is admitted through the limit in its way, except those that room was kept for earlier.
+//! * **What never fits is refused at once**, and so is a waiter that a lowered limit made so. Nobody yields for it.
+//! * **Narrower before later.** An ask gets fewer partitions rather than waits, but at least [`Policy::narrowest_percent`] of its wish until
+//!   it has waited for [`Policy::narrow_after`]. The width of a grant never changes.
+//! * **While nobody waits, a query grows before it spills.** A charge beyond the grant makes the grant larger, if the room is neither
+//!   charged nor promised ([`Grant::try_charge`], [`Widener::widen`]). While somebody waits for a limit on its way, it does not, and what a
+//!   grant has above its `least` and its peak goes to those that wait.
+//! * **An ask from inside a grant never waits.** An ask for the grant's group, or for one below it, is served from that grant or refused.
+//! * **The end.** Dropping a grant closes its group. Bytes that are still charged count until they return, and their return wakes
+//!   those that wait.
+//!
+//! # Order
+//! In a group, a higher [`Ask::score`] comes first, then who came first. A score is worth waiting time ([`Policy::ageing`]), so all age alike.
+//! Among groups, the higher [`Order::precedence`] comes first, then who has the fewest bytes for its [`Order::weight`], then who was granted the
+//! fewest so far. A score compares asks of one group only.
+//!
+//! # Cost
+//! A decision costs time that grows with the groups that have waiters and with the grants that run, not with the asks that wait. A query
+//! that was admitted charges as any other: its group is an ordinary one.
+//!
+//! # After a fork
+//! A child forgets the asks that waited: their tasks are in the parent. A future that the child polls asks anew. Grants stay, as the bytes
+//! charged to their groups do.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
