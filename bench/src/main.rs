@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod account;
+mod admission;
 mod charge;
 mod code;
 mod contender;
@@ -74,6 +75,8 @@ enum Benchmark {
     Pages(Pages),
     /// 64-byte blocks of the system's allocator, bare and in wrappers that count.
     Heap(Options),
+    /// Admissions and their ends, alone and beside asks that wait.
+    Admission(Options),
     /// The simulator: locks, tasks, shared words and schedules a second, and its memory.
     Sim(Sim),
     /// All of the above.
@@ -158,6 +161,7 @@ fn main() -> ExitCode {
         Benchmark::Read(options) => run("read", &options, &[measure_read]),
         Benchmark::Pages(options) => run_pages(&options),
         Benchmark::Heap(options) => run("heap", &options, &[measure_heap]),
+        Benchmark::Admission(options) => run("admission", &options, &[measure_admission]),
         Benchmark::Sim(options) => run_sim(options),
         Benchmark::Corners(corners) => {
             let measure: Measure = if corners.large {
@@ -179,6 +183,7 @@ fn main() -> ExitCode {
                 measure_read,
                 measure_pages,
                 measure_heap,
+                measure_admission,
                 measure_sim,
             ],
         ),
@@ -286,6 +291,16 @@ fn measure_flush(options: &Options) -> Result<Part, String> {
 
 fn measure_heap(options: &Options) -> Result<Part, String> {
     race("heap", heap::SYSTEM, heap::heats(), heap::targets, options)
+}
+
+fn measure_admission(options: &Options) -> Result<Part, String> {
+    race(
+        "admission",
+        admission::FLOOR,
+        admission::heats(),
+        admission::targets,
+        options,
+    )
 }
 
 fn race(

@@ -36,7 +36,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("bursar-lab", &["bursar-check", "bursar-experiments", "bursar-machine", "bursar-sim", "bursar-term"]),
     ("bursar-replay", &["bursar-experiments", "bursar-kernel", "bursar-machine", "bursar-rig", "bursar-watch"]),
     ("bursar-observe", &["bursar-experiments", "bursar-replay", "bursar-sim", "bursar-term", "bursar-watch"]),
-    ("bursar-bench", &["bursar", "bursar-alloc", "bursar-bench-peers", "bursar-conditions", "bursar-datafusion",
+    ("bursar-bench", &["bursar", "bursar-alloc", "bursar-arbiter", "bursar-bench-peers", "bursar-conditions", "bursar-datafusion",
         "bursar-machine", "bursar-rig", "bursar-sim"]),
     ("bursar-example-server", &["bursar", "bursar-conditions"]),
     ("bursar-example-engines", &["bursar", "bursar-capi", "bursar-datafusion", "bursar-tpch"]),
