@@ -87,6 +87,8 @@ struct Tenant<M: Machine> {
     blocked_at: Option<u32>,
     /// The grant that has the tenant for itself.
     alone: Option<u64>,
+    /// The lowest limit on its way when its waiters were last compared with it: none needs more.
+    cap: u64,
 }
 
 /// Place of a tenant that has waiters: precedence, bytes that it has now for its weight, bytes that it was granted so far for its
@@ -296,6 +298,8 @@ impl<M: Machine> Ledger<M> {
         let tenant = self.enlist(&mut chain);
         after.drop_groups.append(&mut chain);
         let others_wait = !self.ranks.is_empty();
+        let seen = &mut self.tenants.get_mut(&tenant).expect("enlisted").cap;
+        *seen = cap.max(*seen);
         self.enqueue(tenant, Waiter { waker, ..waiter });
         if others_wait {
             self.look(now_ns, after);
@@ -349,6 +353,7 @@ impl<M: Machine> Ledger<M> {
             rank: None,
             blocked_at: None,
             alone: None,
+            cap: 0,
         };
         self.tenants.insert(number, tenant);
         number
@@ -803,8 +808,10 @@ impl<M: Machine> Ledger<M> {
                     .in_order()
                     .map(|waiter| waiter.number)
                     .collect(),
-                false => tenant.queue.above(cap),
+                false if cap < tenant.cap => tenant.queue.above(cap),
+                false => Vec::new(),
             };
+            self.tenants.get_mut(&number).expect("it has a rank").cap = cap;
             for one in lost {
                 let Some(mut waiter) = self.dequeue(number, one) else {
                     continue;
