@@ -432,11 +432,13 @@ fn never_mentioned(
     }
 }
 
-/// Comments are no tokens, so this looks at lines.
+/// Comments are no tokens, so this looks at lines. Planted bugs have orderings that pair with nothing, so the proof is left out.
 fn orderings_name_their_partners(packages: &[Package], errors: &mut Vec<String>) {
+    const HOUSES: [Option<House>; 3] =
+        [Some(House::Product), Some(House::Lab), Some(House::Observe)];
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let is_product = |package: &&Package| package.house == Some(House::Product);
-    for package in packages.iter().filter(is_product) {
+    let is_checked = |package: &&Package| HOUSES.contains(&package.house);
+    for package in packages.iter().filter(is_checked) {
         let modules = package.main_crate().modules.iter();
         let sources = modules.filter(|module| !module.is_test);
         let sources: BTreeSet<usize> = sources.map(|module| module.file).collect();

@@ -229,6 +229,7 @@ impl Slot for SimSlot {
             return self.atomic(shard).room();
         }
         let words = self.shard(shard);
+        // Acquire, both: pair with the Release in `take_room`, as on the host.
         let ceiling = words[CEILING].load_signed(MemoryOrder::Acquire);
         ceiling.wrapping_sub(words[CHARGED].load_signed(MemoryOrder::Acquire))
     }
@@ -245,8 +246,10 @@ impl Slot for SimSlot {
             return self.atomic(shard).take_room();
         }
         let words = self.shard(shard);
+        // Acquire, both: pair with the stores of `section`. The caller's fence comes in between, and none has committed since.
         let charged = words[CHARGED].load_signed(MemoryOrder::Acquire);
         let ceiling = words[CEILING].load_signed(MemoryOrder::Acquire);
+        // Release: pairs with the clearing of FROZEN, which `section` sees before it looks at the ceiling again.
         words[CEILING].store(charged as u64, MemoryOrder::Release);
         let room = ceiling.wrapping_sub(charged);
         u64::try_from(room).expect("sections never let the room become negative")

@@ -86,7 +86,7 @@ impl SimWord {
                 Step::Store => (Access::Write, 0),
                 _ => (Access::Write, costs.atomic_ns),
             };
-            // A load needs no barrier on the machine that is modelled.
+            // Full: only its cost stands here, and the caller names its partner. A load needs no barrier on the machine that is modelled.
             let barrier_ns = match (step, order) {
                 (Step::Store, MemoryOrder::Full) => costs.full_barrier_ns,
                 _ => 0,
