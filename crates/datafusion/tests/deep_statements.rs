@@ -43,84 +43,44 @@ fn ctes(query: &str, depth: usize) -> String {
     text + &format!(" SELECT * FROM c{depth}")
 }
 
+#[rustfmt::skip]
 const KINDS: &[Kind] = &[
     ("terms", |n| format!("SELECT {}", chain("1", "+1", n))),
     ("terms of a column", |n| select(&chain("a", "+a", n))),
-    ("parentheses", |n| {
-        format!("SELECT {}", nest("(", "1", ")", n))
-    }),
-    ("terms in parentheses", |n| {
-        select(&nest("(a+", "1", ")", n))
-    }),
+    ("parentheses", |n| format!("SELECT {}", nest("(", "1", ")", n))),
+    ("terms in parentheses", |n| select(&nest("(a+", "1", ")", n))),
     ("minus", |n| select(&("- ".repeat(n) + "a"))),
     ("NOT", |n| select(&(chain("", "NOT ", n) + "b"))),
     ("OR", |n| select(&chain("a = 1", " OR a = 2", n))),
-    ("AND in WHERE", |n| {
-        format!("{} WHERE {}", select("a"), chain("a > 0", " AND a > 0", n))
-    }),
+    ("AND in WHERE", |n| format!("{} WHERE {}", select("a"), chain("a > 0", " AND a > 0", n))),
     ("||", |n| select(&chain("s", "||s", n))),
     ("::", |n| select(&chain("a", "::int::text", n))),
     ("IS NULL", |n| select(&chain("a", " IS NULL", n))),
-    ("BETWEEN", |n| {
-        select(&chain("b", " BETWEEN false AND true", n))
-    }),
-    ("CASE in WHEN", |n| {
-        select(&nest("CASE WHEN ", "b", " THEN b ELSE NOT b END", n))
-    }),
-    ("coalesce first", |n| {
-        select(&nest("coalesce(", "a", ", a)", n))
-    }),
+    ("BETWEEN", |n| select(&chain("b", " BETWEEN false AND true", n))),
+    ("CASE in WHEN", |n| select(&nest("CASE WHEN ", "b", " THEN b ELSE NOT b END", n))),
+    ("coalesce first", |n| select(&nest("coalesce(", "a", ", a)", n))),
     ("nvl2", |n| select(&nest("nvl2(", "a", ", a, a)", n))),
     ("nullif", |n| select(&nest("nullif(", "a", ", 2)", n))),
-    ("CASE of CASE", |n| {
-        select(&nest("CASE ", "a", " WHEN 1 THEN 2 END", n))
-    }),
-    ("IS DISTINCT FROM", |n| {
-        select(&chain("b", " IS DISTINCT FROM true", n))
-    }),
+    ("CASE of CASE", |n| select(&nest("CASE ", "a", " WHEN 1 THEN 2 END", n))),
+    ("IS DISTINCT FROM", |n| select(&chain("b", " IS DISTINCT FROM true", n))),
     ("LIKE", |n| select(&chain("s", " LIKE 'x'", n))),
     ("COLLATE", |n| select(&chain("s", " COLLATE x", n))),
-    ("AT TIME ZONE", |n| {
-        select(&chain("s", " AT TIME ZONE 'UTC'", n))
-    }),
-    ("CASE in CASE", |n| {
-        select(&nest("CASE WHEN b THEN ", "1", " ELSE 0 END", n))
-    }),
-    ("CASE in ELSE", |n| {
-        select(&nest("CASE WHEN b THEN 1 ELSE ", "0", " END", n))
-    }),
-    ("WHENs", |n| {
-        select(&(chain("CASE", " WHEN a = 2 THEN 3", n) + " END"))
-    }),
+    ("AT TIME ZONE", |n| select(&chain("s", " AT TIME ZONE 'UTC'", n))),
+    ("CASE in CASE", |n| select(&nest("CASE WHEN b THEN ", "1", " ELSE 0 END", n))),
+    ("CASE in ELSE", |n| select(&nest("CASE WHEN b THEN 1 ELSE ", "0", " END", n))),
+    ("WHENs", |n| select(&(chain("CASE", " WHEN a = 2 THEN 3", n) + " END"))),
     ("CAST", |n| select(&nest("CAST(", "a", " AS int)", n))),
     ("functions", |n| select(&nest("abs(", "a", ")", n))),
     ("coalesce", |n| select(&nest("coalesce(a, ", "1", ")", n))),
     ("arrays", |n| format!("SELECT {}", nest("[", "1", "]", n))),
-    ("ARRAY", |n| {
-        format!("SELECT {}", nest("ARRAY[", "1", "]", n))
-    }),
-    ("structs", |n| {
-        select(&nest("named_struct('f', ", "a", ")", n))
-    }),
-    ("braces", |n| {
-        format!("SELECT {}", nest("{'f': ", "1", "}", n))
-    }),
+    ("ARRAY", |n| format!("SELECT {}", nest("ARRAY[", "1", "]", n))),
+    ("structs", |n| select(&nest("named_struct('f', ", "a", ")", n))),
+    ("braces", |n| format!("SELECT {}", nest("{'f': ", "1", "}", n))),
     ("subscripts", |n| select(&chain("s", "[1]", n))),
-    ("types of arrays", |n| {
-        format!("SELECT CAST(1 AS {})", nest("ARRAY<", "INT", ">", n))
-    }),
-    ("types of structs", |n| {
-        format!(
-            "SELECT CAST(1 AS {})",
-            nest("STRUCT<a INT, b ", "INT", ">", n)
-        )
-    }),
-    ("types with brackets", |n| {
-        format!("SELECT CAST(1 AS {})", chain("INT", "[]", n))
-    }),
-    ("IN", |n| {
-        select(&format!("a IN ({})", chain("1", ", 1", n)))
-    }),
+    ("types of arrays", |n| format!("SELECT CAST(1 AS {})", nest("ARRAY<", "INT", ">", n))),
+    ("types of structs", |n| format!("SELECT CAST(1 AS {})", nest("STRUCT<a INT, b ", "INT", ">", n))),
+    ("types with brackets", |n| format!("SELECT CAST(1 AS {})", chain("INT", "[]", n))),
+    ("IN", |n| select(&format!("a IN ({})", chain("1", ", 1", n)))),
     ("IN in IN", |n| select(&nest("b IN (", "b", ")", n))),
     ("tuples", |n| select(&nest("(1, ", "1", ")", n))),
     ("lambdas", |n| select(&(chain("", "x -> ", n) + "x"))),
@@ -131,37 +91,18 @@ const KINDS: &[Kind] = &[
     }),
     ("UNION ALL", |n| chain("SELECT 1", " UNION ALL SELECT 1", n)),
     ("UNION", |n| chain("SELECT 1", " UNION SELECT 1", n)),
-    ("UNION ALL of two", |n| {
-        chain("SELECT 1, 2", " UNION ALL SELECT 1, 2", n)
-    }),
+    ("UNION ALL of two", |n| chain("SELECT 1, 2", " UNION ALL SELECT 1, 2", n)),
     ("INTERSECT", |n| chain("SELECT 1", " INTERSECT SELECT 1", n)),
     ("EXCEPT", |n| chain("SELECT 1", " EXCEPT SELECT 2", n)),
-    ("UNION in parentheses", |n| {
-        nest("(SELECT 1 UNION ALL ", "SELECT 1", ")", n)
-    }),
+    ("UNION in parentheses", |n| nest("(SELECT 1 UNION ALL ", "SELECT 1", ")", n)),
     ("queries in parentheses", |n| nest("(", "SELECT 1", ")", n)),
     ("CTEs", |n| ctes("SELECT x + 1 AS x FROM {}", n)),
-    ("CTEs with filters", |n| {
-        ctes("SELECT x FROM {} WHERE x > 0", n)
-    }),
-    ("CTEs with groups", |n| {
-        ctes("SELECT sum(x) AS x FROM {} GROUP BY x", n)
-    }),
-    ("CTEs with terms", |n| {
-        ctes(
-            "SELECT x + 1 + 1 + 1 + 1 + 1 + 1 + 1 + 1 + 1 + 1 AS x FROM {}",
-            n,
-        )
-    }),
-    ("CTEs in CTEs", |n| {
-        nest("WITH c AS (", "SELECT 1", ") SELECT * FROM c", n)
-    }),
-    ("CTEs that double", |n| {
-        ctes("SELECT l.x FROM {} l CROSS JOIN {} r", n)
-    }),
-    ("CTEs whose columns double", |n| {
-        ctes("SELECT * FROM {} l, {} r", n)
-    }),
+    ("CTEs with filters", |n| ctes("SELECT x FROM {} WHERE x > 0", n)),
+    ("CTEs with groups", |n| ctes("SELECT sum(x) AS x FROM {} GROUP BY x", n)),
+    ("CTEs with terms", |n| ctes("SELECT x + 1 + 1 + 1 + 1 + 1 + 1 + 1 + 1 + 1 + 1 AS x FROM {}", n)),
+    ("CTEs in CTEs", |n| nest("WITH c AS (", "SELECT 1", ") SELECT * FROM c", n)),
+    ("CTEs that double", |n| ctes("SELECT l.x FROM {} l CROSS JOIN {} r", n)),
+    ("CTEs whose columns double", |n| ctes("SELECT * FROM {} l, {} r", n)),
     ("recursive CTEs", |n| {
         let inner = "WITH RECURSIVE c AS (SELECT 1 AS x UNION ALL SELECT x + 1 FROM c WHERE x < 2";
         nest(
@@ -171,9 +112,7 @@ const KINDS: &[Kind] = &[
             n,
         )
     }),
-    ("CROSS JOIN", |n| {
-        chain("SELECT 1 FROM (SELECT 1)", " CROSS JOIN (SELECT 1)", n)
-    }),
+    ("CROSS JOIN", |n| chain("SELECT 1 FROM (SELECT 1)", " CROSS JOIN (SELECT 1)", n)),
     ("JOIN", |n| {
         let join = |number: usize| {
             format!(" JOIN (SELECT {number} AS x) t{number} ON t{number}.x = t0.x + {number}")
@@ -192,9 +131,7 @@ const KINDS: &[Kind] = &[
             |text, number| text + &join(number),
         )
     }),
-    ("FROM", |n| {
-        chain("SELECT 1 FROM (SELECT 1)", ", (SELECT 1)", n)
-    }),
+    ("FROM", |n| chain("SELECT 1 FROM (SELECT 1)", ", (SELECT 1)", n)),
     ("joins in parentheses", |n| {
         let open = nest("(", "", "", n);
         format!(
@@ -202,72 +139,28 @@ const KINDS: &[Kind] = &[
             nest("", "", " CROSS JOIN (SELECT 1))", n)
         )
     }),
-    ("subqueries", |n| {
-        nest("SELECT * FROM (", "SELECT 1", ")", n)
-    }),
-    ("subqueries with filters", |n| {
-        nest("SELECT a FROM (", "SELECT 1 AS a", ") WHERE a > 0", n)
-    }),
-    ("scalar subqueries", |n| {
-        nest("SELECT (", "SELECT 1", ")", n)
-    }),
-    ("EXISTS", |n| {
-        nest("SELECT 1 WHERE EXISTS (", "SELECT 1", ")", n)
-    }),
-    ("EXISTS after EXISTS", |n| {
-        format!(
-            "SELECT 1 WHERE {}",
-            chain("true", " AND EXISTS (SELECT 1)", n)
-        )
-    }),
-    ("IN of queries", |n| {
-        nest("SELECT 1 WHERE 1 IN (", "SELECT 1", ")", n)
-    }),
-    ("LATERAL", |n| {
-        nest("SELECT * FROM (SELECT 1), LATERAL (", "SELECT 1", ")", n)
-    }),
-    ("windows", |n| {
-        nest(
-            "SELECT sum(a) OVER (ORDER BY a) AS a FROM (",
-            "SELECT 1 AS a",
-            ")",
-            n,
-        )
-    }),
-    ("window of a window", |n| {
-        select(&nest("sum(", "a", ") OVER (ORDER BY a)", n))
-    }),
-    ("pivots", |n| {
-        chain("SELECT * FROM t", " PIVOT (sum(a) FOR b IN (1))", n)
-    }),
-    ("pipes", |n| {
-        chain("SELECT 1 AS a", " |> SELECT a + 1 AS a", n)
-    }),
+    ("subqueries", |n| nest("SELECT * FROM (", "SELECT 1", ")", n)),
+    ("subqueries with filters", |n| nest("SELECT a FROM (", "SELECT 1 AS a", ") WHERE a > 0", n)),
+    ("scalar subqueries", |n| nest("SELECT (", "SELECT 1", ")", n)),
+    ("EXISTS", |n| nest("SELECT 1 WHERE EXISTS (", "SELECT 1", ")", n)),
+    ("EXISTS after EXISTS", |n| format!("SELECT 1 WHERE {}", chain("true", " AND EXISTS (SELECT 1)", n))),
+    ("IN of queries", |n| nest("SELECT 1 WHERE 1 IN (", "SELECT 1", ")", n)),
+    ("LATERAL", |n| nest("SELECT * FROM (SELECT 1), LATERAL (", "SELECT 1", ")", n)),
+    ("windows", |n| nest("SELECT sum(a) OVER (ORDER BY a) AS a FROM (", "SELECT 1 AS a", ")", n)),
+    ("window of a window", |n| select(&nest("sum(", "a", ") OVER (ORDER BY a)", n))),
+    ("pivots", |n| chain("SELECT * FROM t", " PIVOT (sum(a) FOR b IN (1))", n)),
+    ("pipes", |n| chain("SELECT 1 AS a", " |> SELECT a + 1 AS a", n)),
     ("EXPLAIN", |n| nest("EXPLAIN ", "SELECT 1", "", n)),
-    ("EXPLAIN with options", |n| {
-        nest("EXPLAIN (FORMAT tree) ", "SELECT 1", "", n)
-    }),
-    ("EXPLAIN of terms", |n| {
-        format!("EXPLAIN VERBOSE SELECT {}", chain("1", "+1", n))
-    }),
+    ("EXPLAIN with options", |n| nest("EXPLAIN (FORMAT tree) ", "SELECT 1", "", n)),
+    ("EXPLAIN of terms", |n| format!("EXPLAIN VERBOSE SELECT {}", chain("1", "+1", n))),
     ("PREPARE", |n| nest("PREPARE p AS ", "SELECT 1", "", n)),
-    ("comments", |n| {
-        format!("SELECT {}", nest("/*", "", "*/", n) + "1")
-    }),
+    ("comments", |n| format!("SELECT {}", nest("/*", "", "*/", n) + "1")),
     ("statements", |n| nest("SELECT 1;", "SELECT 1", "", n)),
     ("identifiers", |n| select(&chain("a", ".a", n))),
-    ("brackets that do not close", |n| {
-        format!("SELECT {}", "(".repeat(n))
-    }),
-    ("CAST that does not close", |n| {
-        format!("SELECT {}", "CAST(".repeat(n))
-    }),
-    ("CASE that does not end", |n| {
-        format!("SELECT {}", "CASE WHEN true THEN ".repeat(n))
-    }),
-    ("a long name", |n| {
-        select(&format!("a AS \"{}\"", "x".repeat(n)))
-    }),
+    ("brackets that do not close", |n| format!("SELECT {}", "(".repeat(n))),
+    ("CAST that does not close", |n| format!("SELECT {}", "CAST(".repeat(n))),
+    ("CASE that does not end", |n| format!("SELECT {}", "CASE WHEN true THEN ".repeat(n))),
+    ("a long name", |n| select(&format!("a AS \"{}\"", "x".repeat(n)))),
     ("a long literal", |n| format!("SELECT '{}'", "x".repeat(n))),
 ];
 
