@@ -3,36 +3,19 @@
 //!
 //! `cargo run --release -p bursar-serve --example beside`
 
-use std::io::{Read, Write};
-use std::os::unix::net::UnixStream;
+#[macro_use]
+mod common;
+
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use bursar::{Group, Limits, Memory, Statistic};
+use bursar::{Group, Limits, Memory};
 use bursar_serve::Server;
 use rustix::time::{ClockId, clock_gettime};
 
-/// Prints a line. A reader that has gone away, as after `| head`, is no error.
-macro_rules! println {
-    ($($line:tt)*) => {{
-        use std::io::Write;
-        let _ = writeln!(std::io::stdout(), $($line)*);
-    }};
-}
+use common::{STATISTICS, get};
 
-const STATISTICS: &[Statistic] = &[
-    Statistic::counter("a"),
-    Statistic::counter("b"),
-    Statistic::counter("c"),
-    Statistic::counter("d"),
-    Statistic::counter("e"),
-    Statistic::gauge("f"),
-    Statistic::gauge("g"),
-    Statistic::gauge("h"),
-    Statistic::gauge("i"),
-    Statistic::gauge("j"),
-];
 const PAIRS: usize = 21;
 const TURN: Duration = Duration::from_secs(1);
 
@@ -51,12 +34,6 @@ fn turn(group: &Group) -> f64 {
         charges += 4096;
     }
     (now() - begin).as_nanos() as f64 / charges as f64
-}
-
-fn scrape(server: &Server, target: &str) -> std::io::Result<()> {
-    let mut stream = UnixStream::connect(server.path())?;
-    write!(stream, "GET {target} HTTP/1.1\r\n\r\n")?;
-    stream.read_to_end(&mut Vec::new()).map(drop)
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -86,7 +63,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                     scope.spawn(move || {
                         let mut wait = each / 4;
                         while ended.recv_timeout(wait) == Err(mpsc::RecvTimeoutError::Timeout) {
-                            scrape(server, target).expect("the server answers");
+                            get(server, target).expect("the server answers");
                             wait = each;
                         }
                     });

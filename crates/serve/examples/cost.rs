@@ -3,33 +3,15 @@
 //!
 //! `cargo run --release -p bursar-serve --example cost`
 
-use std::io::{Read, Write};
-use std::os::unix::net::UnixStream;
+#[macro_use]
+mod common;
 
-use bursar::{Limits, Memory, Statistic};
+use bursar::{Limits, Memory};
 use bursar_serve::Server;
 use rustix::time::{ClockId, clock_gettime};
 
-/// Prints a line. A reader that has gone away, as after `| head`, is no error.
-macro_rules! println {
-    ($($line:tt)*) => {{
-        use std::io::Write;
-        let _ = writeln!(std::io::stdout(), $($line)*);
-    }};
-}
+use common::{STATISTICS, get};
 
-const STATISTICS: &[Statistic] = &[
-    Statistic::counter("a"),
-    Statistic::counter("b"),
-    Statistic::counter("c"),
-    Statistic::counter("d"),
-    Statistic::counter("e"),
-    Statistic::gauge("f"),
-    Statistic::gauge("g"),
-    Statistic::gauge("h"),
-    Statistic::gauge("i"),
-    Statistic::gauge("j"),
-];
 const ROUNDS: usize = 9;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -90,11 +72,4 @@ fn others_ns() -> i64 {
         time.tv_sec * 1_000_000_000 + time.tv_nsec
     };
     ns(ClockId::ProcessCPUTime) - ns(ClockId::ThreadCPUTime)
-}
-
-fn get(server: &Server, target: &str) -> std::io::Result<usize> {
-    let mut stream = UnixStream::connect(server.path())?;
-    write!(stream, "GET {target} HTTP/1.1\r\n\r\n")?;
-    let mut answer = Vec::new();
-    stream.read_to_end(&mut answer)
 }
