@@ -6,162 +6,54 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use bursar::{FlushPolicy, Limits, Memory};
+use bursar::{FlushPolicy, Group, Limits, Memory};
+use bursar_rig::random::Random;
 use bursar_serve::Server;
 
-use crate::client::{
-    Answer, Random, ask, connect, get, private_directory, rest, scene, scene_with,
-};
+use crate::client::{Answer, Scene, ask, connect, get, private_directory, rest, scene, scene_with};
 use crate::signals;
 
 #[test]
 fn bad_requests_are_refused_with_a_reason() {
     let scene = scene();
     let many = "X: 1\r\n".repeat(65);
+    #[rustfmt::skip]
     let refused: &[(&str, u16, &str)] = &[
-        (
-            "POST / HTTP/1.1\r\n\r\n",
-            405,
-            "'POST' is not allowed: use GET or HEAD",
-        ),
-        (
-            "PUT /v1/groups/memory.max HTTP/1.1\r\nContent-Length: 1\r\n\r\n9",
-            405,
-            "'PUT' is not allowed",
-        ),
+        ("POST / HTTP/1.1\r\n\r\n", 405, "'POST' is not allowed: use GET or HEAD"),
+        ("PUT /v1/groups/memory.max HTTP/1.1\r\nContent-Length: 1\r\n\r\n9", 405, "'PUT' is not allowed"),
         ("get / HTTP/1.1\r\n\r\n", 405, "'get' is not allowed"),
-        (
-            "GET / HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello",
-            400,
-            "remove the header Content-Length",
-        ),
-        (
-            "GET / HTTP/1.1\r\ntransfer-ENCODING: chunked\r\n\r\n0\r\n\r\n",
-            400,
-            "a request has no body",
-        ),
-        (
-            "GET http://localhost/ HTTP/1.1\r\n\r\n",
-            400,
-            "a target begins with '/'",
-        ),
+        ("GET / HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello", 400, "remove the header Content-Length"),
+        ("GET / HTTP/1.1\r\ntransfer-ENCODING: chunked\r\n\r\n0\r\n\r\n", 400, "a request has no body"),
+        ("GET http://localhost/ HTTP/1.1\r\n\r\n", 400, "a target begins with '/'"),
         ("GET * HTTP/1.1\r\n\r\n", 400, "a target begins with '/'"),
         ("GET / HTTP/2.0\r\n\r\n", 400, "no HTTP/1.1 request"),
         ("GET /\r\n\r\n", 400, "no HTTP/1.1 request"),
-        (
-            "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
-            400,
-            "no HTTP/1.1 request",
-        ),
+        ("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 400, "no HTTP/1.1 request"),
         ("\u{16}\u{3}\u{1}\u{2}", 400, "no HTTP/1.1 request"),
-        (
-            "GET / HTTP/1.1\r\nNo colon\r\n\r\n",
-            400,
-            "no HTTP/1.1 request",
-        ),
+        ("GET / HTTP/1.1\r\nNo colon\r\n\r\n", 400, "no HTTP/1.1 request"),
         ("GET /\0 HTTP/1.1\r\n\r\n", 400, "no HTTP/1.1 request"),
-        (
-            "GET /nothing HTTP/1.1\r\n\r\n",
-            404,
-            "there is no '/nothing'; GET / lists",
-        ),
+        ("GET /nothing HTTP/1.1\r\n\r\n", 404, "there is no '/nothing'; GET / lists"),
         ("GET /v1 HTTP/1.1\r\n\r\n", 404, "there is no '/v1'"),
-        (
-            "GET /v1/groups HTTP/1.1\r\n\r\n",
-            404,
-            "there is no '/v1/groups'",
-        ),
-        (
-            "GET /v1/groups/nobody/ HTTP/1.1\r\n\r\n",
-            404,
-            "there is no group 'nobody'",
-        ),
-        (
-            "GET /v1/groups/nobody/memory.max HTTP/1.1\r\n\r\n",
-            404,
-            "there is no group 'nobody'",
-        ),
-        (
-            "GET /v1/groups/memory.swap.max HTTP/1.1\r\n\r\n",
-            404,
-            "/ has no file 'memory.swap.max'",
-        ),
-        (
-            "GET /v1/groups/../memory.max HTTP/1.1\r\n\r\n",
-            404,
-            "there is no group '..'",
-        ),
-        (
-            "GET /v1/groups/%2Fetc%2f/ HTTP/1.1\r\n\r\n",
-            404,
-            "there is no group '/etc/'",
-        ),
-        (
-            "GET /v1/groups/%zz/ HTTP/1.1\r\n\r\n",
-            400,
-            "two hexadecimal digits",
-        ),
-        (
-            "GET /v1/groups/%f/ HTTP/1.1\r\n\r\n",
-            400,
-            "two hexadecimal digits",
-        ),
-        (
-            "GET /v1/groups/% HTTP/1.1\r\n\r\n",
-            400,
-            "two hexadecimal digits",
-        ),
-        (
-            "GET /v1/groups/%ff/ HTTP/1.1\r\n\r\n",
-            400,
-            "does not decode to UTF-8",
-        ),
-        (
-            "GET /v1/groups/?depth=1 HTTP/1.1\r\n\r\n",
-            400,
-            "has no parameter 'depth'",
-        ),
+        ("GET /v1/groups HTTP/1.1\r\n\r\n", 404, "there is no '/v1/groups'"),
+        ("GET /v1/groups/nobody/ HTTP/1.1\r\n\r\n", 404, "there is no group 'nobody'"),
+        ("GET /v1/groups/nobody/memory.max HTTP/1.1\r\n\r\n", 404, "there is no group 'nobody'"),
+        ("GET /v1/groups/memory.swap.max HTTP/1.1\r\n\r\n", 404, "/ has no file 'memory.swap.max'"),
+        ("GET /v1/groups/../memory.max HTTP/1.1\r\n\r\n", 404, "there is no group '..'"),
+        ("GET /v1/groups/%2Fetc%2f/ HTTP/1.1\r\n\r\n", 404, "there is no group '/etc/'"),
+        ("GET /v1/groups/%zz/ HTTP/1.1\r\n\r\n", 400, "two hexadecimal digits"),
+        ("GET /v1/groups/%f/ HTTP/1.1\r\n\r\n", 400, "two hexadecimal digits"),
+        ("GET /v1/groups/% HTTP/1.1\r\n\r\n", 400, "two hexadecimal digits"),
+        ("GET /v1/groups/%ff/ HTTP/1.1\r\n\r\n", 400, "does not decode to UTF-8"),
+        ("GET /v1/groups/?depth=1 HTTP/1.1\r\n\r\n", 400, "has no parameter 'depth'"),
         ("GET /?a HTTP/1.1\r\n\r\n", 400, "'/' has no parameter 'a'"),
-        (
-            "GET /v1/tree?fresh=exact HTTP/1.1\r\n\r\n",
-            400,
-            "there is no parameter 'fresh'; a tree has freshness, path and depth",
-        ),
-        (
-            "GET /v1/tree?freshness=new HTTP/1.1\r\n\r\n",
-            400,
-            "freshness is exact, cached, or an age such as 500ms, not 'new'",
-        ),
-        (
-            "GET /v1/tree?freshness=-1ms HTTP/1.1\r\n\r\n",
-            400,
-            "not '-1ms'",
-        ),
-        (
-            "GET /v1/tree?freshness=5s HTTP/1.1\r\n\r\n",
-            400,
-            "not '5s'",
-        ),
-        (
-            "GET /v1/tree?depth=-1 HTTP/1.1\r\n\r\n",
-            400,
-            "depth is a number of levels, not '-1'",
-        ),
-        (
-            "GET /v1/tree?depth= HTTP/1.1\r\n\r\n",
-            400,
-            "depth is a number of levels, not ''",
-        ),
-        (
-            "GET /v1/tree?path=/%ff HTTP/1.1\r\n\r\n",
-            400,
-            "does not decode to UTF-8",
-        ),
-        (
-            "GET /v1/tree?path=/a/b HTTP/1.1\r\n\r\n",
-            404,
-            "there is no group '/a/b'",
-        ),
+        ("GET /v1/tree?fresh=exact HTTP/1.1\r\n\r\n", 400, "there is no parameter 'fresh'; a tree has freshness, path and depth"),
+        ("GET /v1/tree?freshness=new HTTP/1.1\r\n\r\n", 400, "freshness is exact, cached, or an age such as 500ms, not 'new'"),
+        ("GET /v1/tree?freshness=-1ms HTTP/1.1\r\n\r\n", 400, "not '-1ms'"),
+        ("GET /v1/tree?freshness=5s HTTP/1.1\r\n\r\n", 400, "not '5s'"),
+        ("GET /v1/tree?depth=-1 HTTP/1.1\r\n\r\n", 400, "depth is a number of levels, not '-1'"),
+        ("GET /v1/tree?depth= HTTP/1.1\r\n\r\n", 400, "depth is a number of levels, not ''"),
+        ("GET /v1/tree?path=/%ff HTTP/1.1\r\n\r\n", 400, "does not decode to UTF-8"),
+        ("GET /v1/tree?path=/a/b HTTP/1.1\r\n\r\n", 404, "there is no group '/a/b'"),
     ];
     for &(request, status, reason) in refused {
         let answer = ask(&scene.path, request.as_bytes());
@@ -281,7 +173,7 @@ fn a_request_byte_by_byte_is_answered() {
 }
 
 /// Groups whose tree is far larger than a socket's buffer.
-fn big(memory: &Memory) -> Vec<bursar::Group> {
+fn big(memory: &Memory) -> Vec<Group> {
     let groups = (0..2_000).map(|number| memory.root().child(format!("{number}"), Limits::none()));
     groups.collect::<Result<_, _>>().unwrap()
 }
@@ -336,7 +228,7 @@ fn a_thousand_silent_clients_keep_no_other_out() {
 #[test]
 fn a_thousand_requests_are_answered() {
     let scene = scene();
-    let _group = scene.memory.root().child("group", Limits::none()).unwrap();
+    let _group = scene.child("group", Limits::none());
     std::thread::scope(|scope| {
         for _ in 0..50 {
             scope.spawn(|| {
@@ -349,26 +241,35 @@ fn a_thousand_requests_are_answered() {
     });
 }
 
-#[test]
-fn groups_come_and_go_while_they_are_listed() {
-    let scene = scene();
-    let tenant = scene.memory.root().child("tenant", Limits::none()).unwrap();
+/// Two workers begin groups below `/tenant`, each its own, and `end` them, until `run` returns.
+fn while_groups_come_and_go(scene: &Scene, end: impl Fn(Group) + Sync, run: impl FnOnce()) {
+    let tenant = scene.child("tenant", Limits::none());
     let ended = AtomicBool::new(false);
     std::thread::scope(|scope| {
         for worker in 0..2 {
-            let (tenant, ended) = (&tenant, &ended);
+            let (tenant, ended, end) = (&tenant, &ended, &end);
             scope.spawn(move || {
                 // Relaxed: only the end of the test depends on it.
                 while !ended.load(Ordering::Relaxed) {
-                    let query = tenant
-                        .child(format!("query {worker}"), Limits::none())
-                        .unwrap();
-                    let charge = query.try_charge(4096).unwrap();
-                    query.close().unwrap();
-                    drop(charge);
+                    let query = tenant.child(format!("query {worker}"), Limits::none());
+                    end(query.unwrap());
                 }
             });
         }
+        run();
+        ended.store(true, Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn groups_come_and_go_while_they_are_listed() {
+    let scene = scene();
+    let end = |query: Group| {
+        let charge = query.try_charge(4096).unwrap();
+        query.close().unwrap();
+        drop(charge);
+    };
+    while_groups_come_and_go(&scene, end, || {
         let mut found = [0, 0];
         while found.iter().any(|&count| count < 20) {
             let tree = get(&scene.path, "/v1/tree?freshness=exact").json();
@@ -387,7 +288,6 @@ fn groups_come_and_go_while_they_are_listed() {
                 }
             }
         }
-        ended.store(true, Ordering::Relaxed);
     });
 }
 
@@ -395,24 +295,11 @@ fn groups_come_and_go_while_they_are_listed() {
 #[test]
 fn listings_keep_no_name_taken() {
     let scene = scene();
-    let tenant = scene.memory.root().child("tenant", Limits::none()).unwrap();
-    let ended = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        for worker in 0..2 {
-            let (tenant, ended) = (&tenant, &ended);
-            scope.spawn(move || {
-                // Relaxed: only the end of the test depends on it.
-                while !ended.load(Ordering::Relaxed) {
-                    let query = tenant.child(format!("query {worker}"), Limits::none());
-                    drop(query.unwrap());
-                }
-            });
-        }
+    while_groups_come_and_go(&scene, drop, || {
         for _ in 0..200 {
             assert_eq!(get(&scene.path, "/v1/groups/tenant/").status, 200);
             assert_eq!(get(&scene.path, "/v1/tree").status, 200);
         }
-        ended.store(true, Ordering::Relaxed);
     });
 }
 
@@ -424,23 +311,22 @@ fn no_bytes_stop_the_server() {
         b"GET /v1/groups/a%20b/memory.events.local HTTP/1.1\r\nHost: localhost\r\n\r\n",
     ];
     let scene = scene();
-    let _group = scene.memory.root().child("a b", Limits::none()).unwrap();
+    let _group = scene.child("a b", Limits::none());
     let seed = std::env::var("BURSAR_SEED").map_or(1, |seed| seed.parse().unwrap());
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
+    let mut below = |bound: usize| random.below(bound as u64) as usize;
     for round in 0..2_000 {
         let mut bytes = RIGHT[round % RIGHT.len()].to_vec();
         if round % 8 == 0 {
-            bytes = (0..random.below(300))
-                .map(|_| random.next() as u8)
-                .collect();
+            bytes = (0..below(300)).map(|_| below(256) as u8).collect();
         }
-        for _ in 0..random.below(4) {
+        for _ in 0..below(4) {
             if !bytes.is_empty() {
-                let at = random.below(bytes.len());
-                match random.below(3) {
-                    0 => bytes[at] = random.next() as u8,
+                let at = below(bytes.len());
+                match below(3) {
+                    0 => bytes[at] = below(256) as u8,
                     1 => drop(bytes.remove(at)),
-                    _ => bytes.insert(at, b"%/?&=\r\n\0 "[random.below(9)]),
+                    _ => bytes.insert(at, b"%/?&=\r\n\0 "[below(9)]),
                 }
             }
         }

@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use bursar::{Counter, Gauge, Memory, Statistic};
+use bursar::{Counter, Gauge, Group, Limits, Memory, Statistic};
 use bursar_serve::{Builder, Server};
 use tempfile::TempDir;
 
@@ -30,6 +30,13 @@ pub struct Scene {
     pub path: PathBuf,
     pub server: Server,
     pub directory: TempDir,
+}
+
+impl Scene {
+    /// A child of the root.
+    pub fn child(&self, name: &str, limits: Limits) -> Group {
+        self.memory.root().child(name, limits).unwrap()
+    }
 }
 
 /// A directory that only this user may enter.
@@ -129,21 +136,4 @@ pub fn get(path: &Path, target: &str) -> Answer {
     let mut stream = connect(path);
     write!(stream, "GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
     Answer::parse(&rest(&stream))
-}
-
-/// Numbers in a fixed order from a seed.
-pub struct Random(pub u64);
-
-impl Random {
-    pub fn next(&mut self) -> u64 {
-        // splitmix64.
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    pub fn below(&mut self, bound: usize) -> usize {
-        (self.next() % bound as u64) as usize
-    }
 }

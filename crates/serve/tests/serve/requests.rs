@@ -46,11 +46,7 @@ fn paths(tree: &Value) -> Vec<&str> {
 #[test]
 fn tree_is_the_snapshot() {
     let scene = scene();
-    let acme = scene
-        .memory
-        .root()
-        .child("acme", Limits::max(64 << 20))
-        .unwrap();
+    let acme = scene.child("acme", Limits::max(64 << 20));
     let query = acme.child("query", Limits::none()).unwrap();
     let _charge = query.try_charge(48 << 20).unwrap();
     query.add(ROWS, 7);
@@ -81,7 +77,7 @@ fn tree_is_the_snapshot() {
 #[test]
 fn tree_has_the_requested_age() {
     let scene = scene();
-    let group = scene.memory.root().child("group", Limits::none()).unwrap();
+    let group = scene.child("group", Limits::none());
     let _charge = group.try_charge(1 << 20).unwrap();
     let tree = get(&scene.path, "/v1/tree?freshness=0ms").json();
     assert_eq!(tree["freshness"], "0ms");
@@ -97,8 +93,8 @@ fn tree_has_the_requested_age() {
 #[test]
 fn tree_of_a_part() {
     let scene = scene();
-    let a = scene.memory.root().child("a", Limits::none()).unwrap();
-    let _b = scene.memory.root().child("b", Limits::none()).unwrap();
+    let a = scene.child("a", Limits::none());
+    let _b = scene.child("b", Limits::none());
     let c = a.child("c d", Limits::none()).unwrap();
     let _e = c.child("e", Limits::none()).unwrap();
     let ask = |target: &str| get(&scene.path, target).json();
@@ -219,7 +215,7 @@ fn files_are_as_in_cgroup_v2() {
         high: 32 << 20,
         max: 64 << 20,
     };
-    let acme = scene.memory.root().child("acme", limits).unwrap();
+    let acme = scene.child("acme", limits);
     let query = acme.child("query", Limits::none()).unwrap();
     drop(query.try_charge(30 << 20).unwrap());
     let _charge = query.try_charge(20 << 20).unwrap();
@@ -349,7 +345,7 @@ fn no_name_forges_an_answer() {
 #[test]
 fn index_lists_requests_that_work() {
     let scene = scene();
-    let _tenant = scene.memory.root().child("tenant", Limits::none()).unwrap();
+    let _tenant = scene.child("tenant", Limits::none());
     let index = get(&scene.path, "/");
     let targets: Vec<_> = index
         .text()
@@ -385,11 +381,7 @@ fn head_has_no_body() {
 #[test]
 fn metrics_are_those_of_the_collector() {
     let scene = scene();
-    let acme = scene
-        .memory
-        .root()
-        .child("acme", Limits::max(64 << 20))
-        .unwrap();
+    let acme = scene.child("acme", Limits::max(64 << 20));
     let _charge = acme.try_charge(48 << 20).unwrap();
     let answer = get(&scene.path, "/metrics");
     assert_eq!(answer.status, 200);
@@ -415,11 +407,7 @@ fn metrics_are_those_of_the_collector() {
 #[test]
 fn refusals_show_the_tree_of_their_moment() {
     let scene = scene();
-    let acme = scene
-        .memory
-        .root()
-        .child("acme", Limits::max(64 << 20))
-        .unwrap();
+    let acme = scene.child("acme", Limits::max(64 << 20));
     let charge = acme.try_charge(48 << 20).unwrap();
     acme.try_charge(32 << 20).unwrap_err();
     drop(charge);
@@ -445,11 +433,7 @@ fn leftovers_are_of_groups_that_have_ended() {
         let answer = get(&scene.path, "/v1/leftovers");
         serde_json::from_slice(&answer.body).unwrap()
     };
-    let query = scene
-        .memory
-        .root()
-        .child("query\n", Limits::none())
-        .unwrap();
+    let query = scene.child("query\n", Limits::none());
     let charge = query.try_charge(1 << 20).unwrap();
     let none = json!({"schema": 1, "kind": "bursar-leftovers", "leftovers": []});
     assert_eq!(leftovers(), none);
