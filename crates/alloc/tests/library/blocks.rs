@@ -454,7 +454,7 @@ impl Moody {
     }
 }
 
-// SAFETY: the system's, or nothing.
+// SAFETY: the system's, or nothing. Growing and shrinking allocate.
 unsafe impl Allocator for Moody {
     fn allocate(&self, layout: Layout) -> Result<NonNull<[u8]>, AllocError> {
         self.check()?;
@@ -464,28 +464,6 @@ unsafe impl Allocator for Moody {
     unsafe fn deallocate(&self, block: NonNull<u8>, layout: Layout) {
         // SAFETY: the caller's contract.
         unsafe { System.deallocate(block, layout) };
-    }
-
-    unsafe fn grow(
-        &self,
-        block: NonNull<u8>,
-        old: Layout,
-        new: Layout,
-    ) -> Result<NonNull<[u8]>, AllocError> {
-        self.check()?;
-        // SAFETY: the caller's contract.
-        unsafe { System.grow(block, old, new) }
-    }
-
-    unsafe fn shrink(
-        &self,
-        block: NonNull<u8>,
-        old: Layout,
-        new: Layout,
-    ) -> Result<NonNull<[u8]>, AllocError> {
-        self.check()?;
-        // SAFETY: the caller's contract.
-        unsafe { System.shrink(block, old, new) }
     }
 }
 
