@@ -257,16 +257,6 @@ impl Topology {
     pub fn places(&self) -> Vec<Place> {
         (0..self.cpus).map(|cpu| self.place(cpu)).collect()
     }
-
-    /// Distance between two CPUs of this machine.
-    #[must_use]
-    pub fn distance(&self, one: usize, other: usize) -> Distance {
-        if one == other {
-            Distance::Own
-        } else {
-            self.place(one).distance(self.place(other))
-        }
-    }
 }
 
 fn in_range(key: &'static str, value: usize, most: usize, of: &str) -> Result<(), TopologyError> {
@@ -607,7 +597,6 @@ mod tests {
     fn distances() {
         let topology = parse("cpus=64,nodes=2,cluster=8,threads=2");
         for (one, other, distance) in [
-            (5, 5, Distance::Own),
             (4, 5, Distance::Core),
             (5, 6, Distance::Cluster),
             (0, 7, Distance::Cluster),
@@ -616,8 +605,9 @@ mod tests {
             (31, 32, Distance::Remote),
             (0, 63, Distance::Remote),
         ] {
-            assert_eq!(topology.distance(one, other), distance, "{one} {other}");
-            assert_eq!(topology.distance(other, one), distance, "{other} {one}");
+            let [one, other] = [one, other].map(|cpu| topology.place(cpu));
+            assert_eq!(one.distance(other), distance, "{one:?} {other:?}");
+            assert_eq!(other.distance(one), distance, "{other:?} {one:?}");
         }
         let order = [
             Distance::Own,
