@@ -3,7 +3,7 @@
 #![cfg(feature = "tracing")]
 
 use std::fmt::{Debug, Write};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
 
 use bursar::{Charge, Freshness, HighPolicy, Limits, Memory};
 use tracing::field::{Field, Visit};
@@ -13,9 +13,24 @@ use tracing::{Event, Level, Metadata, Subscriber, subscriber};
 use crate::common::inner::in_own_process;
 use crate::common::{Task, UNIT, refused, units};
 
-/// Keeps events as text.
-#[derive(Clone, Default)]
-struct Events(Arc<Mutex<Vec<String>>>);
+/// A subscriber that hands each event of the library to a function.
+struct Told<F>(F);
+
+impl<F: Fn(&Event<'_>) + 'static> Subscriber for Told<F> {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target() == "bursar"
+    }
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+    fn event(&self, event: &Event<'_>) {
+        self.0(event);
+    }
+    fn enter(&self, _: &Id) {}
+    fn exit(&self, _: &Id) {}
+}
 
 struct Line<'a>(&'a mut String);
 
@@ -29,32 +44,19 @@ impl Visit for Line<'_> {
     }
 }
 
-impl Subscriber for Events {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.target() == "bursar"
-    }
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        Id::from_u64(1)
-    }
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-    fn event(&self, event: &Event<'_>) {
+/// The events while something runs, as text.
+fn events(run: impl FnOnce()) -> Vec<String> {
+    let (lines, told) = mpsc::channel();
+    let keep = move |event: &Event<'_>| {
         let mut line = match *event.metadata().level() {
             Level::WARN => "warn:".to_owned(),
             level => format!("{level}:").to_lowercase(),
         };
         event.record(&mut Line(&mut line));
-        self.0.lock().unwrap().push(line);
-    }
-    fn enter(&self, _: &Id) {}
-    fn exit(&self, _: &Id) {}
-}
-
-/// The events while something runs.
-fn events(run: impl FnOnce()) -> Vec<String> {
-    let events = Events::default();
-    subscriber::with_default(events.clone(), run);
-    events.0.lock().unwrap().clone()
+        lines.send(line).unwrap();
+    };
+    subscriber::with_default(Told(keep), run);
+    told.try_iter().collect()
 }
 
 /// Each kind of trouble once.
@@ -137,62 +139,15 @@ fn a_subscriber_that_panics_harms_nobody() {
     if !in_own_process(module_path!(), "a_subscriber_that_panics_harms_nobody", &[]) {
         return;
     }
-    struct Panics;
-    impl Subscriber for Panics {
-        fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-            metadata.target() == "bursar"
-        }
-        fn new_span(&self, _: &Attributes<'_>) -> Id {
-            Id::from_u64(1)
-        }
-        fn record(&self, _: &Id, _: &Record<'_>) {}
-        fn record_follows_from(&self, _: &Id, _: &Id) {}
-        fn event(&self, _: &Event<'_>) {
-            panic!("a bug of the subscriber");
-        }
-        fn enter(&self, _: &Id) {}
-        fn exit(&self, _: &Id) {}
-    }
     let memory = Memory::builder().build().unwrap();
     let full = memory.root().child("full", Limits::max(UNIT)).unwrap();
-    subscriber::with_default(Panics, || refused(full.try_charge(units(2))));
+    let panics = Told(|_: &Event<'_>| panic!("a bug of the subscriber"));
+    subscriber::with_default(panics, || refused(full.try_charge(units(2))));
     assert_eq!(full.events().panicked_callbacks, 1);
     drop(full.try_charge(UNIT).unwrap());
 }
 
-/// Accounts for its lines in the memory that they are about, and looks around there.
-struct Accounts {
-    memory: Memory,
-    lines: Arc<Mutex<Vec<Charge>>>,
-}
-
-impl Subscriber for Accounts {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.target() == "bursar"
-    }
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        Id::from_u64(1)
-    }
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-    fn event(&self, _: &Event<'_>) {
-        let log = self.memory.find("/log").expect("it is kept");
-        let line = log.try_charge(100).expect("no limit");
-        self.lines.lock().unwrap().push(line);
-        if let Some(full) = self.memory.find("/full") {
-            refused(full.try_charge(units(2)));
-            drop(full.charge(units(2)));
-            let again = self.memory.root().child("full", Limits::none());
-            assert!(again.is_err(), "the name is taken");
-        }
-        assert!(self.memory.snapshot(Freshness::Exact).is_ok());
-        self.memory.tick();
-        drop(self.memory.refusals());
-    }
-    fn enter(&self, _: &Id) {}
-    fn exit(&self, _: &Id) {}
-}
-
+/// It accounts for its lines in the memory that they are about, and looks around there.
 #[test]
 fn a_subscriber_may_charge_what_it_is_told_of() {
     if !in_own_process(
@@ -208,10 +163,21 @@ fn a_subscriber_may_charge_what_it_is_told_of() {
     let (root, lines) = (memory.root(), Arc::<Mutex<Vec<Charge>>>::default());
     let _log = root.child("log", Limits::none()).unwrap();
     let full = root.child("full", Limits::max(UNIT)).unwrap();
-    let accounts = Accounts {
-        memory: memory.clone(),
-        lines: lines.clone(),
-    };
+    let (told, kept) = (memory.clone(), lines.clone());
+    let accounts = Told(move |_: &Event<'_>| {
+        let log = told.find("/log").expect("it is kept");
+        let line = log.try_charge(100).expect("no limit");
+        kept.lock().unwrap().push(line);
+        if let Some(full) = told.find("/full") {
+            refused(full.try_charge(units(2)));
+            drop(full.charge(units(2)));
+            let again = told.root().child("full", Limits::none());
+            assert!(again.is_err(), "the name is taken");
+        }
+        assert!(told.snapshot(Freshness::Exact).is_ok());
+        told.tick();
+        drop(told.refusals());
+    });
     subscriber::with_default(accounts, || {
         refused(full.try_charge(units(2)));
         let charge = full.charge(units(2));
