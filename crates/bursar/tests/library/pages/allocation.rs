@@ -1,6 +1,7 @@
 //! Promises of pages to their users, on the host.
 
 use crate::common::Short;
+use crate::common::model_pages::options;
 use std::time::Duration;
 
 use bursar::pages::{Order, PageOptions, Watermarks, Zeroed, ZoneReport};
@@ -8,18 +9,6 @@ use bursar::{AllocPagesError, ChargeError, Memory, Page, PageRequest};
 use bursar_machine::host::resident;
 
 const ZERO: Order = Order::ZERO;
-
-fn options(bytes: u64) -> PageOptions {
-    PageOptions {
-        bytes_per_node: Some(bytes),
-        watermarks: Some(Watermarks {
-            min: 0,
-            low: 0,
-            high: 0,
-        }),
-        ..PageOptions::default()
-    }
-}
 
 fn memory(options: PageOptions) -> Memory {
     Memory::builder().pages(options).build().unwrap()
