@@ -69,33 +69,13 @@ const fn counter_of(name: &'static str, unit: Unit, help: &'static str) -> Famil
 /// Gauges of bytes that only groups have; `None` for a limit that is not set.
 type BytesOf = fn(&GroupSnapshot) -> Option<u64>;
 
+#[rustfmt::skip]
 const BYTES: [(Family<'static>, BytesOf); 5] = [
-    (
-        bytes(
-            "bursar_group_peak",
-            "The most bytes that were ever reserved",
-        ),
-        |group| Some(group.peak),
-    ),
-    (
-        bytes("bursar_group_max", "Limit above which charges are refused"),
-        |group| limit(group.limits.max),
-    ),
-    (
-        bytes(
-            "bursar_group_high",
-            "Limit above which charges are slowed down",
-        ),
-        |group| limit(group.limits.high),
-    ),
-    (
-        bytes("bursar_group_low", "Bytes that reclaim takes last"),
-        |group| protection(group.limits.low),
-    ),
-    (
-        bytes("bursar_group_min", "Bytes that reclaim never takes"),
-        |group| protection(group.limits.min),
-    ),
+    (bytes("bursar_group_peak", "The most bytes that were ever reserved"), |group| Some(group.peak)),
+    (bytes("bursar_group_max", "Limit above which charges are refused"), |group| limit(group.limits.max)),
+    (bytes("bursar_group_high", "Limit above which charges are slowed down"), |group| limit(group.limits.high)),
+    (bytes("bursar_group_low", "Bytes that reclaim takes last"), |group| protection(group.limits.low)),
+    (bytes("bursar_group_min", "Bytes that reclaim never takes"), |group| protection(group.limits.min)),
 ];
 
 fn limit(bytes: u64) -> Option<u64> {

@@ -72,44 +72,22 @@ fn a_scrape_shows_usage_limits_events_and_statistics() {
     query.add(ROWS, 7);
     query.add(OPEN_FILES, 2);
     let scrape = scrape(&Arc::new(collector(&memory)));
-    for (family, labels, number) in [
-        (
-            "bursar_group_usage_bytes",
-            "group=/acme,parent=/",
-            300_000.0,
-        ),
-        (
-            "bursar_group_usage_bytes",
-            "group=/acme/query,parent=/acme",
-            300_000.0,
-        ),
+    #[rustfmt::skip]
+    let expected = [
+        ("bursar_group_usage_bytes", "group=/acme,parent=/", 300_000.0),
+        ("bursar_group_usage_bytes", "group=/acme/query,parent=/acme", 300_000.0),
         ("bursar_group_usage_bytes", "group=/,parent=", 300_000.0),
-        (
-            "bursar_group_max_bytes",
-            "group=/acme,parent=/",
-            1_048_576.0,
-        ),
+        ("bursar_group_max_bytes", "group=/acme,parent=/", 1_048_576.0),
         ("bursar_group_low_bytes", "group=/acme,parent=/", 4096.0),
         ("bursar_group_refused", "group=/acme,parent=/", 1.0),
         ("bursar_group_refused", "group=/,parent=", 1.0),
-        (
-            "bursar_group_statistic",
-            "group=/acme,parent=/,statistic=open_files",
-            2.0,
-        ),
-        (
-            "bursar_group_statistic_count",
-            "group=/acme,parent=/,statistic=rows",
-            7.0,
-        ),
-        (
-            "bursar_group_pressure_level",
-            "by=all,group=/acme/query,parent=/acme",
-            0.0,
-        ),
+        ("bursar_group_statistic", "group=/acme,parent=/,statistic=open_files", 2.0),
+        ("bursar_group_statistic_count", "group=/acme,parent=/,statistic=rows", 7.0),
+        ("bursar_group_pressure_level", "by=all,group=/acme/query,parent=/acme", 0.0),
         ("bursar_group_throttled_seconds", "group=/,parent=", 0.0),
         ("bursar_removed_groups", "", 0.0),
-    ] {
+    ];
+    for (family, labels, number) in expected {
         assert_eq!(
             of(&scrape, family, labels),
             Some(number),
