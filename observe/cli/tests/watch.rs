@@ -4,13 +4,12 @@
 mod common;
 
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{self, BufRead, BufReader};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::thread;
-use std::time::Duration;
 
 use bursar_watch::system;
 use common::*;
@@ -46,7 +45,10 @@ fn instance_of(pid: u32, instances: &PathBuf) -> bool {
 
 /// Starts a run of minutes, and returns when it observes.
 fn started(arguments: &[&str], stdout: Stdio) -> Child {
-    let mut program = command();
+    started_by(command(), arguments, stdout)
+}
+
+fn started_by(mut program: Command, arguments: &[&str], stdout: Stdio) -> Child {
     program
         .args(["watch", "-v", "--seconds", "600"])
         .args(arguments);
@@ -186,18 +188,25 @@ fn a_killed_run_leaves_nothing_behind() {
     let Some(instances) = live("a_killed_run_leaves_nothing_behind") else {
         return;
     };
-    let mut child = started(&[], Stdio::null());
+    let mut child = started_by(inherited(), &[], Stdio::piped());
     let pid = child.id();
     assert!(instance_of(pid, &instances));
     child.kill().expect("SIGKILL");
     child.wait().expect("an end");
-    // The process that removes the instance is nobody's child now, so its end can only be watched.
-    let mut tries = 6_000;
-    while instance_of(pid, &instances) {
-        tries -= 1;
-        assert!(tries > 0, "the instance is still there after a minute");
-        thread::sleep(Duration::from_millis(10));
-    }
+    // The process that removes the instance is nobody's child now. It has the pipe too, whose end is the end of both.
+    let mut ends = child.stdout.take().expect("a pipe");
+    io::copy(&mut ends, &mut io::sink()).expect("the end");
+    assert!(!instance_of(pid, &instances), "it is still there");
+}
+
+/// The program, with a copy of its standard output that all processes inherit that it starts.
+fn inherited() -> Command {
+    let mut shell = program("sh");
+    let own = command();
+    shell
+        .args(["-c", "exec 3>&1; exec \"$0\" \"$@\""])
+        .arg(own.get_program());
+    shell
 }
 
 /// A memory cgroup of a test's own.
@@ -217,7 +226,7 @@ impl Drop for OwnCgroup {
     fn drop(&mut self) {
         // A process of it may not be reaped yet.
         while fs::remove_dir(&self.0).is_err_and(|error| error.raw_os_error() == Some(16)) {
-            thread::sleep(Duration::from_millis(10));
+            thread::yield_now();
         }
     }
 }
