@@ -101,8 +101,8 @@ impl<M: Machine> Gate<M> {
 
     /// Counts a task that is about to wait here, until the returned value is dropped: after it has tried again.
     pub(crate) fn arrive(&self) -> Arriving<'_, M> {
-        // Full: pairs with `give_way`.
-        self.arriving.fetch_add(1, MemoryOrder::Full);
+        // Relaxed, as in `give_way`: a count that is seen late costs this task a turn, and decides nothing else.
+        self.arriving.fetch_add(1, MemoryOrder::Relaxed);
         Arriving(self)
     }
 
@@ -110,8 +110,8 @@ impl<M: Machine> Gate<M> {
     /// one.
     pub(crate) fn give_way(&self, machine: &M) {
         for round in 0..PATIENCE {
-            // Full: pairs with `arrive` and with the drop of `Arriving`.
-            if self.arriving.load(MemoryOrder::Full) == 0 {
+            // Relaxed: whoever goes first, `close` and `is_closed` keep the two apart.
+            if self.arriving.load(MemoryOrder::Relaxed) == 0 {
                 return;
             }
             machine.relax(round);
@@ -136,8 +136,8 @@ pub(crate) struct Arriving<'a, M: Machine>(&'a Gate<M>);
 
 impl<M: Machine> Drop for Arriving<'_, M> {
     fn drop(&mut self) {
-        // Full: pairs with `give_way`.
-        self.0.arriving.fetch_sub(1, MemoryOrder::Full);
+        // Relaxed: as in `arrive`.
+        self.0.arriving.fetch_sub(1, MemoryOrder::Relaxed);
     }
 }
 
