@@ -119,6 +119,15 @@ impl VariantResult {
         Some((value, metric.unit()))
     }
 
+    /// Returns the values of the least seed and of the most, if a metric is one value a seed.
+    pub fn range(&self, metric: &str) -> Option<(f64, f64)> {
+        match self.metrics.get(metric)? {
+            Metric::Ratio(share) => Some((share.lo(), share.hi())),
+            Metric::Figure(figure) => Some((figure.lo(), figure.hi())),
+            _ => None,
+        }
+    }
+
     /// Returns a number of events over all seeds as its mean over them.
     pub fn mean_count(&self, count: u64) -> f64 {
         count as f64 / self.ran_seeds.len().max(1) as f64

@@ -17,170 +17,43 @@ use bursar_experiments::machine_info::MachineKind;
 use bursar_experiments::settings::LOAD;
 use bursar_experiments::verdict::{Row as PublishedRow, Verdict};
 use bursar_term::page;
-use minijinja::Environment;
-use minijinja::value::Serde;
-use serde::Serialize;
+use minijinja::{Environment, Value, context};
 
 pub use self::tables::capitalised;
-use self::tables::{KeyTable, Single, Spread};
 use crate::findings::failures;
 use crate::points::points;
 use crate::published_figures;
 use crate::screen;
-use crate::svg::{self, Entry, Figure, Part, Sign, Sweep};
+use crate::svg::{self, Entry, Figure, Part, Sign};
 use crate::view::{self, Load};
 use bursar_term::failure::Failure;
-
-/// The content of the template.
-#[derive(Serialize)]
-struct Page {
-    title: String,
-    /// The kind of all figures; empty where they differ.
-    kind: &'static str,
-    /// Rules for colours on a dark page.
-    dark: String,
-    experiments: Vec<Experiment>,
-}
-
-#[derive(Serialize)]
-struct Experiment {
-    id: String,
-    name: String,
-    title: String,
-    /// The title, or the question that the experiment answers.
-    asked: String,
-    /// The experiment in a few sentences; empty if it is not known.
-    about: String,
-    /// The discussion that it is about, and its address.
-    thread: String,
-    address: String,
-    variants: Vec<Variant>,
-    metrics: Vec<Explained>,
-    /// Machine, seeds and parameters that all runs have.
-    settings: Vec<String>,
-    runs: Vec<Run>,
-    sweeps: Vec<SweepSection>,
-}
-
-#[derive(Serialize)]
-struct Variant {
-    name: String,
-    policy: String,
-    about: String,
-}
-
-#[derive(Serialize)]
-struct Explained {
-    title: String,
-    metric: &'static str,
-    about: &'static str,
-}
-
-/// A document.
-#[derive(Serialize)]
-struct Run {
-    id: String,
-    title: String,
-    kind: &'static str,
-    /// Words behind the title of the figures.
-    note: &'static str,
-    load: String,
-    /// Machine, seeds and parameters that not all runs have.
-    settings: Vec<String>,
-    interrupted: bool,
-    failures: Vec<String>,
-    /// The answer in plain words.
-    headline: String,
-    findings: Vec<Finding>,
-    pictures: Vec<Picture>,
-    variants: Vec<Variant>,
-    key: Option<KeyTable>,
-    spreads: Vec<Spread>,
-    singles: Vec<Single>,
-    published: Vec<Published>,
-}
-
-/// A sentence on a variant, or on all variants if it has no name.
-#[derive(Serialize)]
-struct Finding {
-    name: String,
-    policy: String,
-    text: String,
-}
-
-#[derive(Serialize)]
-struct SweepSection {
-    id: String,
-    title: String,
-    pictures: Vec<Picture>,
-}
-
-#[derive(Serialize)]
-struct Picture {
-    id: String,
-    title: String,
-    reading: String,
-    is_narrow: bool,
-    drawing: String,
-    legend: Vec<LegendEntry>,
-}
-
-#[derive(Serialize)]
-struct LegendEntry {
-    is_line: bool,
-    color: &'static str,
-    dash: &'static str,
-    name: String,
-    figures: String,
-}
-
-/// A published figure beside ours.
-#[derive(Serialize)]
-struct Published {
-    variant: String,
-    metric: String,
-    load: String,
-    published: String,
-    measured: String,
-    lo: String,
-    hi: String,
-    verdict: String,
-    reason: String,
-}
 
 /// The page.
 pub fn page(documents: &[Document]) -> Result<String, Failure> {
     let kinds = documents.iter().map(|it| svg::kind(it.machine.kind()));
     let mut kinds: Vec<_> = kinds.collect();
     kinds.dedup();
+    // The kind of all figures; none where they differ.
     let kind = match kinds[..] {
         [kind] => kind,
         _ => "",
     };
     let experiments = experiments(documents, kind);
-    let whole = Page {
-        title: match &experiments[..] {
-            [only] => only.asked.clone(),
-            several => format!(
-                "{} questions about per-CPU memory accounting",
-                several.len()
-            ),
-        },
-        kind,
-        dark: dark(),
-        experiments,
+    let title = match &experiments[..] {
+        [only] => only.get_attr("asked").unwrap_or_default().to_string(),
+        several => format!(
+            "{} questions about per-CPU memory accounting",
+            several.len()
+        ),
     };
-    rendered(("page.html", include_str!("page.html")), Serde(&whole))
-}
-
-/// Fills a template, after its head was put in. Its name says that what it is filled with is escaped.
-fn rendered(
-    (name, source): (&str, &str),
-    content: impl Into<minijinja::Value>,
-) -> Result<String, Failure> {
-    let source = source.replace("{{ head }}", page::HEAD.trim_end());
+    // The name of the template says that what it is filled with is escaped.
+    let source = include_str!("page.html").replace("{{ head }}", page::HEAD.trim_end());
     Environment::new()
-        .render_named_str(name, &source, content)
+        .render_named_str(
+            "page.html",
+            &source,
+            context! { title, kind, dark => dark(), experiments },
+        )
         .map(|page| page::legal(page) + "\n")
         .map_err(|error| Failure::unavailable(format!("cannot write the page: {error:#}")))
 }
@@ -197,7 +70,7 @@ fn dark() -> String {
 }
 
 /// The documents by experiment, in the order in which experiments first occur.
-fn experiments(documents: &[Document], kind_of_page: &str) -> Vec<Experiment> {
+fn experiments(documents: &[Document], kind_of_page: &str) -> Vec<Value> {
     let mut names: Vec<&str> = Vec::new();
     for document in documents {
         if !names.contains(&document.experiment.as_str()) {
@@ -214,41 +87,42 @@ fn experiments(documents: &[Document], kind_of_page: &str) -> Vec<Experiment> {
         let settings: Vec<_> = all.iter().map(|document| settings(document)).collect();
         let (common, apart) = parted(&settings);
         let runs = mine.iter().zip(apart).enumerate();
-        let runs = runs.map(|(place, ((document, point), settings))| Run {
-            settings,
-            ..run(
-                document,
-                point,
-                kind_of_page,
-                format!("{id}-run-{}", place + 1),
-            )
+        let runs = runs.map(|(place, ((document, point), settings))| {
+            let id = format!("{id}-run-{}", place + 1);
+            context! { settings, ..run(document, point, kind_of_page, id) }
         });
+        let runs: Vec<_> = runs.collect();
         let sweeps = sweeps.iter().filter(|it| it.experiment() == name);
         let sweeps = sweeps.enumerate().map(|(place, sweep)| {
             let id = format!("{id}-sweep-{}", place + 1);
-            of_sweep(sweep, id)
+            context! {
+                title => format!("Sweep: {}", sweep.subject()),
+                pictures => pictures(&svg::figures_of_sweep(sweep), &id),
+                id,
+            }
         });
+        let sweeps: Vec<_> = sweeps.collect();
+        // The experiment in a few sentences, and the discussion that it is about with its address; nothing if it is not known.
         let known = experiment_named(name).ok();
         let thread = known.as_ref().map_or("", |it| &it.thread);
         let (thread, address) = thread.rsplit_once(", ").unwrap_or((thread, ""));
-        Experiment {
-            name: name.to_owned(),
-            asked: match view::of_experiment(name).asked {
-                "" => capitalised(&all[0].title),
-                question => question.to_owned(),
+        let title = capitalised(&all[0].title);
+        context! {
+            name,
+            asked => match view::of_experiment(name).asked {
+                "" => &title,
+                question => question,
             },
-            title: capitalised(&all[0].title),
-            about: known
-                .as_ref()
-                .map_or_else(String::new, |it| it.about.clone()),
-            thread: thread.to_owned(),
-            address: address.to_owned(),
-            variants: variants(&all),
-            metrics: metrics(&all),
-            settings: common,
-            runs: runs.collect(),
-            sweeps: sweeps.collect(),
-            id,
+            title => &title,
+            about => known.as_ref().map(|it| &it.about),
+            thread,
+            address,
+            variants => variants(&all),
+            metrics => metrics(&all),
+            settings => common,
+            runs,
+            sweeps,
+            id => &id,
         }
     };
     names.into_iter().enumerate().map(experiment).collect()
@@ -273,14 +147,13 @@ fn parted(runs: &[Vec<String>]) -> (Vec<String>, Vec<Vec<String>>) {
 }
 
 /// The variants of all documents, once each.
-fn variants(documents: &[&Document]) -> Vec<Variant> {
-    let mut variants: Vec<Variant> = Vec::new();
+fn variants(documents: &[&Document]) -> Vec<Value> {
     let mut known: Vec<&str> = Vec::new();
+    let mut variants = Vec::new();
     for document in documents {
         for part in svg::parts(document) {
-            let name = part.result.name.as_str();
-            if !known.contains(&name) {
-                known.push(name);
+            if !known.contains(&part.result.name.as_str()) {
+                known.push(&part.result.name);
                 variants.push(variant(&part));
             }
         }
@@ -288,69 +161,57 @@ fn variants(documents: &[&Document]) -> Vec<Variant> {
     variants
 }
 
-fn variant(part: &Part<'_>) -> Variant {
+fn variant(part: &Part<'_>) -> Value {
     let (name, policy) = part.name();
-    Variant {
-        name: name.to_owned(),
-        policy: policy.to_owned(),
-        about: part.result.summary.clone(),
-    }
+    context! { name, policy, about => &part.result.summary }
 }
 
 /// Explanations of the metrics of all documents.
-fn metrics(documents: &[&Document]) -> Vec<Explained> {
-    let Some(first) = documents.first() else {
-        return Vec::new();
-    };
+fn metrics(documents: &[&Document]) -> Vec<Value> {
     let is_measured = |name: &str| {
         let mut variants = documents.iter().flat_map(|it| &it.variants);
         variants.any(|variant| variant.metrics.get(name).is_some())
     };
-    let glossary = view::of(first).metrics().iter();
-    let glossary = glossary.filter(|info| is_measured(info.name));
-    let explained = glossary.map(|info| Explained {
-        title: tables::title(info.name),
-        metric: info.name,
-        about: info.about,
+    let glossary = documents
+        .first()
+        .map_or(&[][..], |it| view::of(it).metrics());
+    let glossary = glossary.iter().filter(|info| is_measured(info.name));
+    let explained = glossary.map(|info| {
+        context! { title => tables::title(info.name), metric => info.name, about => info.about }
     });
     explained.collect()
 }
 
-fn run(document: &Document, point: &str, kind_of_page: &str, id: String) -> Run {
+fn run(document: &Document, point: &str, kind_of_page: &str, id: String) -> Value {
     let parts = svg::parts(document);
     let load = Load(&document.parameters);
     let words = (view::of(document).load)(load);
     let findings = findings(document, &parts);
-    let published = document.verdicts.iter();
-    let published = published.map(self::published);
+    let published: Vec<_> = document.verdicts.iter().map(published).collect();
     let kind = svg::kind(document.machine.kind());
-    Run {
-        title: run_title(document, point),
-        kind: if kind == kind_of_page { "" } else { kind },
-        note: match document.machine.kind() {
+    let headline = match screen::answer(document) {
+        Some(answer) => answer,
+        None => headline(&parts, &findings),
+    };
+    context! {
+        title => run_title(document, point),
+        kind => if kind == kind_of_page { "" } else { kind },
+        note => match document.machine.kind() {
             MachineKind::Host => "",
             MachineKind::Sim => ", simulated",
         },
         // A view without words of its own lists the parameters, which stand below.
-        load: if words == load.all() {
-            String::new()
-        } else {
-            capitalised(&words)
-        },
-        settings: Vec::new(),
-        interrupted: document.interrupted,
-        failures: failures(document).collect(),
-        headline: unbroken(&match screen::answer(document) {
-            Some(answer) => answer,
-            None => headline(&parts, &findings),
-        }),
-        findings,
-        pictures: pictures(&svg::figures(document), &id),
-        variants: parts.iter().map(variant).collect(),
-        key: tables::key(document, &parts),
-        spreads: tables::spreads(document, &parts),
-        singles: tables::singles(document, &parts),
-        published: published.collect(),
+        load => if words == load.all() { String::new() } else { capitalised(&words) },
+        interrupted => document.interrupted,
+        failures => failures(document).collect::<Vec<_>>(),
+        headline => unbroken(&headline),
+        findings => findings.iter().map(|(name, policy, text)| context! { name, policy, text }).collect::<Vec<_>>(),
+        pictures => pictures(&svg::figures(document), &id),
+        variants => parts.iter().map(variant).collect::<Vec<_>>(),
+        key => tables::key(document, &parts),
+        spreads => tables::spreads(document, &parts),
+        singles => tables::singles(document, &parts),
+        published,
         id,
     }
 }
@@ -371,19 +232,24 @@ fn run_title(document: &Document, point: &str) -> String {
     }
 }
 
+/// Of a finding: the variant's name and its policy, both empty if it is on all variants, and the sentence.
+type Finding = (String, String, String);
+
 /// The findings as one text. Of many variants, those of Bursar's and the kernel's.
 fn headline(parts: &[Part<'_>], findings: &[Finding]) -> String {
     let is_few = parts.len() <= svg::MOST_LINES;
-    let is_said = |it: &&Finding| {
+    let is_said = |(name, _, _): &&Finding| {
         let mut references = parts.iter().filter(|part| part.is_reference());
-        is_few || it.name.is_empty() || references.any(|part| part.name().0 == it.name)
+        is_few || name.is_empty() || references.any(|part| part.name().0 == name)
     };
     let said = findings.iter().filter(is_said);
-    let said = said.map(|it| match (it.name.as_str(), it.policy.as_str()) {
-        ("", _) => format!("{}.", capitalised(&it.text)),
-        (name, "") => format!("{name}: {}.", it.text),
-        (owner, policy) => format!("{owner} ({policy}): {}.", it.text),
-    });
+    let said = said.map(
+        |(name, policy, text)| match (name.as_str(), policy.as_str()) {
+            ("", _) => format!("{}.", capitalised(text)),
+            (name, "") => format!("{name}: {text}."),
+            (owner, policy) => format!("{owner} ({policy}): {text}."),
+        },
+    );
     said.collect::<Vec<_>>().join(" ")
 }
 
@@ -410,69 +276,51 @@ fn findings(document: &Document, parts: &[Part<'_>]) -> Vec<Finding> {
         let text = (view.finding)(document, part.result)?;
         let prefix = format!("{}: ", part.result.name);
         let (name, policy) = part.name();
-        Some(Finding {
-            name: name.to_owned(),
-            policy: policy.to_owned(),
-            text: text.strip_prefix(&prefix).unwrap_or(&text).to_owned(),
-        })
+        let text = text.strip_prefix(&prefix).unwrap_or(&text).to_owned();
+        Some((name.to_owned(), policy.to_owned(), text))
     });
-    let remarks = (view.remarks)(document).into_iter().map(|text| Finding {
-        name: String::new(),
-        policy: String::new(),
-        text,
-    });
+    let remarks = (view.remarks)(document).into_iter();
+    let remarks = remarks.map(|text| (String::new(), String::new(), text));
     of_variants.chain(remarks).collect()
 }
 
-fn of_sweep(sweep: &Sweep<'_>, id: String) -> SweepSection {
-    SweepSection {
-        title: format!("Sweep: {}", sweep.subject()),
-        pictures: pictures(&svg::figures_of_sweep(sweep), &id),
-        id,
-    }
-}
-
-fn pictures(figures: &[Figure<'_>], id: &str) -> Vec<Picture> {
-    let picture = |(place, figure): (usize, &Figure<'_>)| Picture {
-        id: format!("{id}-picture-{}", place + 1),
-        title: capitalised(&figure.title),
-        reading: figure.reading.clone(),
-        is_narrow: figure.is_narrow(),
-        drawing: figure.embedded(),
-        legend: figure.legend().into_iter().map(legend_entry).collect(),
+fn pictures(figures: &[Figure], id: &str) -> Vec<Value> {
+    let picture = |(place, figure): (usize, &Figure)| {
+        context! {
+            id => format!("{id}-picture-{}", place + 1),
+            title => capitalised(&figure.title),
+            reading => &figure.reading,
+            drawing => &figure.drawing,
+            legend => figure.legend.iter().map(legend_entry).collect::<Vec<_>>(),
+        }
     };
     figures.iter().enumerate().map(picture).collect()
 }
 
-fn legend_entry(entry: Entry) -> LegendEntry {
+fn legend_entry(entry: &Entry) -> Value {
     let (is_line, color, dash) = match entry.sign {
         Sign::Line(stroke) => (true, stroke.color, stroke.dash),
         Sign::Published(color) => (false, color, ""),
     };
-    LegendEntry {
-        is_line,
-        color,
-        dash,
-        name: entry.name,
-        figures: entry.figures,
-    }
+    context! { is_line, color, dash, name => &entry.name, figures => &entry.figures }
 }
 
-fn published(verdict: &Verdict) -> Published {
-    Published {
-        variant: verdict.variant.clone(),
-        metric: tables::title(&verdict.metric),
-        load: verdict.load.clone(),
-        published: published_figures::published(verdict),
-        measured: published_figures::value(verdict, verdict.measured),
-        lo: published_figures::value(verdict, verdict.lo),
-        hi: published_figures::value(verdict, verdict.hi),
-        verdict: match (verdict.row, verdict.verdict) {
+/// A published figure beside ours.
+fn published(verdict: &Verdict) -> Value {
+    let figure = |value| published_figures::value(verdict, value);
+    context! {
+        variant => &verdict.variant,
+        metric => tables::title(&verdict.metric),
+        load => &verdict.load,
+        published => published_figures::published(verdict),
+        measured => figure(verdict.measured),
+        lo => figure(verdict.lo),
+        hi => figure(verdict.hi),
+        verdict => match (verdict.row, verdict.verdict) {
             (PublishedRow::Calibration, _) => "none (calibration)".to_owned(),
-            (PublishedRow::Prediction, ruling) => {
-                ruling.map_or_else(|| "none".to_owned(), |ruling| ruling.to_string())
-            }
+            (PublishedRow::Prediction, None) => "none".to_owned(),
+            (PublishedRow::Prediction, Some(ruling)) => ruling.to_string(),
         },
-        reason: verdict.reason.clone(),
+        reason => &verdict.reason,
     }
 }

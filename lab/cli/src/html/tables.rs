@@ -6,7 +6,7 @@ use bursar_experiments::document::{Document, VariantResult};
 use bursar_experiments::measure::{Metric, Unit};
 use bursar_experiments::metrics::memcg_flush::*;
 use bursar_experiments::metrics::{Better, Of, better};
-use serde::Serialize;
+use minijinja::{Value, context};
 
 use crate::svg::{Part, time_unit};
 use crate::units::{percent, quantity, thousands};
@@ -15,150 +15,76 @@ use crate::view::{self, Column};
 /// Metric that counts wrong answers.
 const WRONG: &str = BROKEN_READS.name;
 
-/// The figures that a reader looks for first: a row a variant.
-#[derive(Serialize)]
-pub struct KeyTable {
-    /// Neighbouring columns of one metric.
-    groups: Vec<Group>,
-    columns: Vec<Head>,
-    rows: Vec<Row>,
-    /// Whether answers may be wrong, and only right ones compete.
-    has_wrong: bool,
-}
-
-#[derive(Serialize)]
-struct Group {
-    title: String,
-    columns: usize,
-}
-
-#[derive(Serialize)]
-struct Head {
-    figure: &'static str,
-    unit: &'static str,
-}
-
-/// A variant's row.
-#[derive(Serialize)]
-struct Row {
-    name: String,
-    policy: String,
-    cells: Vec<Cell>,
-}
-
-/// A figure of a variant.
-#[derive(Serialize)]
-struct Cell {
-    text: String,
-    /// The figure with each seed, from the least to the most; empty for one seed.
-    by_seed: String,
-    is_best: bool,
-    /// Whether it is a share of wrong answers.
-    is_wrong: bool,
-}
-
-/// All distributions: a group of rows for each metric.
-#[derive(Serialize)]
-pub struct Spread {
-    title: String,
-    unit: &'static str,
-    rows: Vec<Row>,
-}
-
-/// All other figures: a row for each metric.
-#[derive(Serialize)]
-pub struct Single {
-    title: String,
-    unit: &'static str,
-    cells: Vec<Cell>,
-}
-
-/// Columns of [`Spread`].
+/// Columns of a distribution.
 const FIGURES: [Of; 4] = [Of::P50, Of::P99, Of::Max, Of::Mean];
 
-/// The columns of the document's view; `None` if it has none.
-pub fn key(document: &Document, parts: &[Part<'_>]) -> Option<KeyTable> {
-    let view = view::of(document);
+/// The figures that a reader looks for first, in the columns of the document's view: a row a variant; `None` if it has none.
+pub fn key(document: &Document, parts: &[Part<'_>]) -> Option<Value> {
     let is_measured = |column: &Column| {
         let mut parts = parts.iter();
         parts.any(|part| part.result.number(column.metric, column.of).is_some())
     };
-    let columns: Vec<Column> = view.columns().into_iter().filter(is_measured).collect();
+    let columns = view::of(document).columns().into_iter();
+    let columns: Vec<Column> = columns.filter(is_measured).collect();
     if columns.is_empty() {
         return None;
     }
+    // Neighbouring columns of one metric.
     let groups = columns.chunk_by(|one, next| one.metric == next.metric);
-    let mut rows: Vec<Row> = parts.iter().map(empty_row).collect();
-    let mut heads = Vec::new();
-    for column in &columns {
-        let compared = compared(parts, column.metric, column.of);
-        heads.push(Head {
-            figure: column.of.name(),
-            unit: compared.scale.name,
-        });
-        for (row, cell) in rows.iter_mut().zip(compared.cells()) {
-            row.cells.push(cell);
-        }
-    }
-    Some(KeyTable {
-        groups: groups
-            .map(|columns| Group {
-                title: title(columns[0].metric),
-                columns: columns.len(),
-            })
-            .collect(),
-        has_wrong: columns.iter().any(|column| column.metric == WRONG),
-        columns: heads,
-        rows,
+    let groups = groups.map(|columns| {
+        context! { title => title(columns[0].metric), columns => columns.len() }
+    });
+    let compared = columns.iter().map(|it| compared(parts, it.metric, it.of));
+    let compared: Vec<_> = compared.collect();
+    let heads = columns.iter().zip(&compared).map(|(column, compared)| {
+        context! { figure => column.of.name(), unit => compared.scale.name }
+    });
+    let cells = compared.iter().map(Compared::cells).collect();
+    Some(context! {
+        groups => groups.collect::<Vec<_>>(),
+        columns => heads.collect::<Vec<_>>(),
+        rows => rows(parts, cells),
+        // Whether answers may be wrong, and only right ones compete.
+        has_wrong => columns.iter().any(|column| column.metric == WRONG),
     })
 }
 
-/// All distributions, in the order in which the variants have them.
-pub fn spreads(document: &Document, parts: &[Part<'_>]) -> Vec<Spread> {
+/// All distributions, in the order in which the variants have them: a group of rows for each metric.
+pub fn spreads(document: &Document, parts: &[Part<'_>]) -> Vec<Value> {
     let is_one = |metric: &Metric| matches!(metric, Metric::Distribution(_));
     let spread = |metric: String| {
         let of = FIGURES.map(|of| compared(parts, &metric, of));
-        let scale = Scale::of(
-            of[0].scale.unit,
-            of.iter().flat_map(|column| column.values.iter().flatten()),
-        );
-        let mut rows: Vec<Row> = parts.iter().map(empty_row).collect();
-        for column in of {
-            let cells = Compared { scale, ..column }.cells();
-            for (row, cell) in rows.iter_mut().zip(cells) {
-                row.cells.push(cell);
-            }
-        }
-        for (row, part) in rows.iter_mut().zip(parts) {
+        let values = of.iter().flat_map(|column| column.values.iter().flatten());
+        let scale = Scale::of(of[0].scale.unit, values);
+        let cells = of.map(|column| Compared { scale, ..column }.cells());
+        let samples = parts.iter().map(|part| {
             let all = view::distribution(part.result, &metric);
-            row.cells.push(Cell {
-                text: all.map_or_else(|| "-".to_owned(), |all| thousands(all.samples())),
-                by_seed: String::new(),
-                is_best: false,
-                is_wrong: false,
-            });
-        }
-        Spread {
-            title: title(&metric),
-            unit: scale.name,
-            rows,
-        }
+            context! { text => all.map_or_else(|| "-".to_owned(), |all| thousands(all.samples())) }
+        });
+        let cells = cells.into_iter().chain([samples.collect()]).collect();
+        context! { title => title(&metric), unit => scale.name, rows => rows(parts, cells) }
     };
     names(document, is_one).into_iter().map(spread).collect()
 }
 
-/// All that is no distribution, in the order in which the variants have it.
-pub fn singles(document: &Document, parts: &[Part<'_>]) -> Vec<Single> {
+/// All that is no distribution, in the order in which the variants have it: a row for each metric.
+pub fn singles(document: &Document, parts: &[Part<'_>]) -> Vec<Value> {
     let is_one = |metric: &Metric| !matches!(metric, Metric::Distribution(_) | Metric::Timeline(_));
     let single = |metric: String| {
         let compared = compared(parts, &metric, Of::Value);
-        Single {
-            title: title(&metric),
-            unit: compared.scale.name,
-            cells: compared.cells(),
-        }
+        context! { title => title(&metric), unit => compared.scale.name, cells => compared.cells() }
     };
     names(document, is_one).into_iter().map(single).collect()
+}
+
+/// A row a variant, of columns of cells.
+fn rows(parts: &[Part<'_>], columns: Vec<Vec<Value>>) -> Vec<Value> {
+    let row = |(place, part): (usize, &Part<'_>)| {
+        let (name, policy) = part.name();
+        let cells = columns.iter().map(|cells| cells[place].clone());
+        context! { name, policy, cells => cells.collect::<Vec<_>>() }
+    };
+    parts.iter().enumerate().map(row).collect()
 }
 
 /// A metric's name for people.
@@ -183,15 +109,6 @@ fn names(document: &Document, is_one: impl Fn(&Metric) -> bool) -> Vec<String> {
         }
     }
     names
-}
-
-fn empty_row(part: &Part<'_>) -> Row {
-    let (name, policy) = part.name();
-    Row {
-        name: name.to_owned(),
-        policy: policy.to_owned(),
-        cells: Vec::new(),
-    }
 }
 
 /// One figure of all variants.
@@ -220,25 +137,26 @@ fn compared<'a>(parts: &'a [Part<'a>], metric: &'a str, of: Of) -> Compared<'a> 
 }
 
 impl Compared<'_> {
-    fn cells(&self) -> Vec<Cell> {
-        let cell = |(part, value): (&Part<'_>, &Option<f64>)| Cell {
-            text: value.map_or_else(|| "-".to_owned(), |value| self.scale.show(value)),
-            by_seed: self.by_seed(part.result),
-            is_best: value.is_some() && *value == self.best && is_right(part.result),
-            is_wrong: self.metric == WRONG && value.is_some_and(|value| value > 0.0),
+    fn cells(&self) -> Vec<Value> {
+        let cell = |(part, value): (&Part<'_>, &Option<f64>)| {
+            context! {
+                text => value.map_or_else(|| "-".to_owned(), |value| self.scale.show(value)),
+                by_seed => self.by_seed(part.result),
+                is_best => value.is_some() && *value == self.best && is_right(part.result),
+                // A share of wrong answers.
+                is_wrong => self.metric == WRONG && value.is_some_and(|value| value > 0.0),
+            }
         };
         self.parts.iter().zip(&self.values).map(cell).collect()
     }
 
+    /// The figure with each seed, from the least to the most; empty for one seed.
     fn by_seed(&self, variant: &VariantResult) -> String {
-        let (seeds, lo, hi) = match variant.metrics.get(self.metric) {
-            Some(Metric::Ratio(share)) => (share.seeds().count(), share.lo(), share.hi()),
-            Some(Metric::Figure(figure)) => (figure.seeds().count(), figure.lo(), figure.hi()),
-            _ => return String::new(),
-        };
-        match seeds {
-            0 | 1 => String::new(),
-            _ => format!("{} to {}", self.scale.show(lo), self.scale.show(hi)),
+        match variant.range(self.metric) {
+            Some((lo, hi)) if variant.ran_seeds.len() > 1 => {
+                format!("{} to {}", self.scale.show(lo), self.scale.show(hi))
+            }
+            _ => String::new(),
         }
     }
 }
@@ -333,6 +251,10 @@ mod tests {
         assert_eq!((scale.name, scale.show(0.961)), ("%", "96.1".to_owned()));
     }
 
+    fn is_best(cell: &Value) -> bool {
+        cell.get_attr("is_best").expect("a cell").is_true()
+    }
+
     #[test]
     fn a_fast_wrong_answer_is_not_the_best() {
         let with = |name: &str, ns: &[u64], wrong: u64| {
@@ -352,7 +274,7 @@ mod tests {
         let parts = svg::parts(&all);
         let best = |metric, of| -> Vec<bool> {
             let cells = compared(&parts, metric, of).cells();
-            cells.iter().map(|cell| cell.is_best).collect()
+            cells.iter().map(is_best).collect()
         };
         assert_eq!(best(READ_LATENCY.name, Of::P50), [true, false, false]);
         assert_eq!(best(WRONG, Of::Value), [true, false, true]);
@@ -360,6 +282,6 @@ mod tests {
         let alone = document("memcg-flush", 8, alone);
         let parts = svg::parts(&alone);
         let cells = compared(&parts, READ_LATENCY.name, Of::P50).cells();
-        assert!(cells.iter().all(|cell| !cell.is_best));
+        assert!(!cells.iter().any(is_best));
     }
 }

@@ -17,42 +17,16 @@ pub struct Stroke {
     pub width: f64,
 }
 
-/// Width and contents of the paper a picture is drawn on, in pixels.
-#[derive(Clone, Copy, Debug)]
-pub struct Sheet {
-    pub width: f64,
-    /// Distance of all contents from the edge.
-    pub margin: f64,
-    /// Right edge of a single plot.
-    pub plot_right: f64,
-}
-
-/// Sheet of a picture on a page, which has titles and legends of its own. Narrow, so that a telephone shows readable text.
-pub const EMBEDDED: Sheet = Sheet {
-    width: 400.0,
-    margin: 4.0,
-    plot_right: 374.0,
-};
-
-/// The same for bars, which need less room.
-pub const EMBEDDED_BARS: Sheet = Sheet {
-    width: 370.0,
-    ..EMBEDDED
-};
-
 /// Fonts that are there anyway.
 pub const FONTS: &str = "system-ui, 'Segoe UI', 'DejaVu Sans', Helvetica, Arial, sans-serif";
 pub const PAPER: &str = "#ffffff";
 pub const INK: &str = "#1a1a1a";
 const FAINT_INK: &str = "#555555";
-const ALARM: &str = "#a33c00";
 /// Lines behind the data.
 pub const GRID: &str = "#e2e2e2";
 pub const EDGE: &str = "#8a8a8a";
 /// Width of a variant's line.
-pub const PEN: f64 = 1.8;
-/// Width of a line that another one is compared with.
-pub const THIN: f64 = 1.0;
+const PEN: f64 = 1.8;
 
 pub const NAME: Type = text(11.0, INK, true);
 pub const BODY: Type = text(12.0, INK, false);
@@ -80,8 +54,6 @@ pub const MOST_LINES: usize = OTHERS.len();
 pub const OWN: Stroke = stroke(BLUE, "", PEN);
 /// The line of the kernel before the thread.
 pub const UPSTREAM: Stroke = stroke(VERMILION, "7 3", PEN);
-/// The line of a variant that has a plot of its own.
-pub const FEATURED: Stroke = stroke(INK, "", PEN);
 /// A line among too many.
 pub const ONE_OF_MANY: Stroke = stroke(GREY, "", PEN);
 
@@ -96,11 +68,10 @@ const fn stroke(color: &'static str, dash: &'static str, width: f64) -> Stroke {
 }
 
 /// Each colour of a picture, and the colour that replaces it on a dark page.
-pub const DARK: [(&str, &str); 15] = [
+pub const DARK: [(&str, &str); 14] = [
     (PAPER, "#15181c"),
     (INK, "#e8e8e8"),
     (FAINT_INK, "#b0b4ba"),
-    (ALARM, "#ff9d66"),
     (GRID, "#30353b"),
     (EDGE, "#7d838b"),
     (BLUE, "#4fb0ee"),
@@ -111,10 +82,10 @@ pub const DARK: [(&str, &str); 15] = [
     (OTHERS[3].0, "#f0c63e"),
     (OTHERS[4].0, "#b5e2fb"),
     (GREY, "#9aa0a8"),
-    (BAR_REST, "#262b31"),
+    (TRACK, "#262b31"),
 ];
-/// The part of a bar that stands for all else.
-pub const BAR_REST: &str = "#eeeeee";
+/// The whole of a row.
+pub const TRACK: &str = "#eeeeee";
 
 #[cfg(test)]
 mod tests {

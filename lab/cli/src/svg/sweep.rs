@@ -3,16 +3,14 @@
 use std::collections::BTreeMap;
 
 use bursar_experiments::document::{Document, VariantResult};
-use bursar_experiments::machine_info::MachineKind;
 use bursar_experiments::measure::Unit;
 use bursar_experiments::metrics::{MetricInfo, Of};
 
-use super::axis::{LogAxis, Mark};
-use super::cast::{Part, of_variants};
-use super::figure::{Drawing, Figure, of_figures};
-use super::lines::{Line, Lines, Shape};
+use super::axis::Axis;
+use super::cast::of_variants;
+use super::points::{self, Row};
+use super::{Figure, of_figures};
 use crate::points::settings;
-use crate::units::in_unit;
 use crate::view;
 
 /// Documents that differ in one number, in ascending order of it.
@@ -108,102 +106,58 @@ fn follows_cpus(key: &str, documents: &[(&Document, Settings)]) -> bool {
     })
 }
 
-/// The kind of a sweep's figures.
-fn kind(sweep: &Sweep<'_>) -> MachineKind {
-    sweep.points[0].1.machine.kind()
-}
-
 /// A figure for each quantity that the documents have.
-pub fn figures<'a>(sweep: &Sweep<'a>) -> Vec<Figure<'a>> {
+pub fn figures(sweep: &Sweep<'_>) -> Vec<Figure> {
     let first = sweep.points[0].1;
-    let of = |info: &'static MetricInfo| info.sweeps.iter().map(|of| (&info.name, of));
+    let of = |info: &'static MetricInfo| info.sweeps.iter().map(|of| (info.name, *of));
     let quantities = view::of(first).metrics().iter().flat_map(of);
-    let figures = quantities.filter_map(|(metric, of)| {
-        let title = view::metric_title(metric);
-        let name = match of.name() {
-            "" => title,
-            name => format!("{title}, {name}"),
-        };
-        Some(Figure {
-            title: name,
-            is_answer: false,
-            reading: format!(
-                "How to read: each point is one run, with its {} below it. On both scales the same distance is the same factor.",
-                sweep.key
-            ),
-            drawing: Drawing::Lines(lines(sweep, metric, *of)?),
-        })
-    });
+    let figures = quantities.filter_map(|(metric, of)| figure(sweep, metric, of));
     figures.collect()
 }
 
-fn lines<'a>(sweep: &Sweep<'a>, metric: &str, of: Of) -> Option<Lines<'a>> {
-    let mut unit = Unit::Ns;
+fn figure(sweep: &Sweep<'_>, metric: &str, of: Of) -> Option<Figure> {
     let mut variants: Vec<&VariantResult> = Vec::new();
     for variant in sweep.points.iter().flat_map(|(_, it)| &it.variants) {
         if !variants.iter().any(|known| known.name == variant.name) {
             variants.push(variant);
         }
     }
-    let mut value = |document: &Document, variant: &str| {
-        let mut results = document.variants.iter();
-        let result = results.find(|result| result.name == variant)?;
-        let (value, of_metric) = result.number(metric, of)?;
-        unit = of_metric;
-        // On a logarithmic axis there is no place for others.
-        (value > 0.0).then_some(value)
-    };
-    let experiment = &sweep.points[0].1.experiment;
-    let known: Vec<(Part<'a>, Vec<(f64, f64)>)> = of_variants(experiment, variants.into_iter())
-        .into_iter()
-        .map(|part| {
-            let points = sweep.points.iter();
-            let known = points.filter_map(|(at, it)| Some((*at, value(it, &part.result.name)?)));
-            (part, known.collect())
-        })
-        .filter(|(_, points): &(_, Vec<_>)| !points.is_empty())
-        .collect();
-    let places: Vec<f64> = sweep.points.iter().map(|(at, _)| *at).collect();
-    let values = known.iter().flat_map(|(_, points)| points);
-    let across = LogAxis::tight(&places)?;
-    let up = LogAxis::of(values.map(|(_, value)| *value))?;
-    let mut across_marks: Vec<Mark> = places
-        .iter()
-        .map(|at| Mark {
-            place: across.place(*at),
-            label: at.to_string(),
-        })
-        .collect();
-    across_marks.dedup();
-    let line = |(part, points): (Part<'a>, Vec<(f64, f64)>)| Line {
-        part,
-        figures: ends(&points, unit),
-        points: points
-            .into_iter()
-            .map(|(at, value)| (across.place(at), up.place(value)))
-            .collect(),
-        published: Vec::new(),
-    };
-    let up_name = match of.name() {
-        "" => view::metric_title(metric),
-        name => name.to_owned(),
-    };
-    Some(Lines {
-        across: sweep.key.clone(),
-        up: format!("{up_name}{}", of_figures(kind(sweep), unit)),
-        across_marks,
-        up_marks: up.marks(unit),
-        shape: Shape::Straight,
-        lines: known.into_iter().map(line).collect(),
-    })
-}
-
-/// The figures at both ends.
-fn ends(points: &[(f64, f64)], unit: Unit) -> String {
-    let shown = |(_, value): &(f64, f64)| in_unit(*value, unit);
-    match points {
-        [] => String::new(),
-        [only] => shown(only),
-        [first, .., last] => format!("{} to {}", shown(first), shown(last)),
+    let mut unit = Unit::Ns;
+    let mut rows = Vec::new();
+    let first = sweep.points[0].1;
+    for part in of_variants(&first.experiment, variants.into_iter()) {
+        for (at, document) in &sweep.points {
+            let mut results = document.variants.iter();
+            let result = results.find(|result| result.name == part.result.name);
+            if let Some((value, of_metric)) = result.and_then(|it| it.number(metric, of)) {
+                unit = of_metric;
+                let range = result.and_then(|it| it.range(metric));
+                rows.push(Row {
+                    part,
+                    at: at.to_string(),
+                    value,
+                    range: range.unwrap_or((value, value)),
+                });
+            }
+        }
     }
+    let ends = rows
+        .iter()
+        .flat_map(|row| [row.value, row.range.0, row.range.1]);
+    let axis = Axis::log(ends)?;
+    let title = match of.name() {
+        "" => view::metric_title(metric),
+        name => format!("{}, {name}", view::metric_title(metric)),
+    };
+    let name = format!("{title}{}", of_figures(first, unit));
+    Some(Figure {
+        reading: format!(
+            "How to read: each point is one run, with its {} before it. The same distance is the same factor. A line goes from the least seed to the most.",
+            sweep.key
+        ),
+        is_answer: false,
+        drawing: points::draw(&title, &rows, (axis, unit), &name),
+        legend: Vec::new(),
+        title,
+    })
 }
