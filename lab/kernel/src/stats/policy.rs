@@ -179,133 +179,66 @@ impl Policy {
 
     /// Returns the name in files, tables and JSON.
     pub fn name(self) -> &'static str {
-        match self {
-            Policy::Unified => "unified",
-            Policy::Direct => "direct",
-            Policy::DirectRoot => "direct-root",
-            Policy::Coalesced {
-                max_waiters: UNBOUNDED,
-            } => "coalesced-unbounded",
-            Policy::Coalesced { .. } => "coalesced",
-            Policy::MutexBounded {
-                max_waiters: UNBOUNDED,
-            } => "mutex-unbounded",
-            Policy::MutexBounded { .. } => "mutex-bounded",
-            Policy::TimedLock { .. } => "timed-lock",
-            Policy::Adaptive => "adaptive",
-            Policy::PerGroup => "per-group",
-            Policy::PerGroupLockless => "per-group-lockless",
-            Policy::PerGroupMultiplexed { .. } => "per-group-multiplexed",
-            Policy::PerGroupNet => "per-group-net",
-            Policy::PerGroupEarlyStop => "per-group-early-stop",
-            Policy::OwnThreshold => "own-threshold",
-            Policy::TreeWalk => "tree-walk",
-            Policy::Eager => "eager",
-        }
+        self.entry().0
     }
 
     /// Describes the policy in one line, for people who have not read the thread.
     pub fn summary(self) -> &'static str {
-        match self {
-            Policy::Unified => {
-                "one flusher does the whole tree, other readers skip and take old numbers"
-            }
-            Policy::Direct => "every reader takes one global lock and flushes what it reads",
-            Policy::DirectRoot => "every reader takes one global lock and flushes the whole tree",
-            Policy::Coalesced {
-                max_waiters: UNBOUNDED,
-            } => "as coalesced, and any number may wait",
-            Policy::Coalesced { .. } => {
-                "first reader flushes what it reads, others wait for one flush of the whole tree"
-            }
-            Policy::MutexBounded {
-                max_waiters: UNBOUNDED,
-            } => "readers flush what they read, one after the other",
-            Policy::MutexBounded { .. } => {
-                "readers flush what they read, one after the other; where too many wait, the next skip"
-            }
-            Policy::TimedLock { .. } => {
-                "readers flush what they read in turn; who waits too long shares a flush of the whole tree"
-            }
-            Policy::Adaptive => {
-                "readers flush what they read, or share a flush of the whole tree where that costs less in sum"
-            }
-            Policy::PerGroup => "readers flush what they read, but only after enough updates in it",
-            Policy::PerGroupLockless => {
-                "as per-group, but readers spin on the global lock instead of sleeping in turn (merged in 6.8)"
-            }
-            Policy::PerGroupMultiplexed { .. } => {
-                "as per-group, but CPUs count a group's updates in several counters, not in one"
-            }
-            Policy::PerGroupNet => {
-                "as per-group, but ups and downs that cancel are not worth a flush"
-            }
-            Policy::PerGroupEarlyStop => {
-                "as per-group, but an update is counted only up to the first group that is due already"
-            }
-            Policy::OwnThreshold => {
-                "as per-group, but updates of the groups below are not worth a flush"
-            }
-            Policy::TreeWalk => {
-                "nobody flushes: each read sums up all CPUs' numbers of all groups below"
-            }
-            Policy::Eager => {
-                "nobody flushes: each update changes its group and all above it at once"
-            }
-        }
+        self.entry().1
     }
 
     pub(super) fn keeping(self) -> Keeping {
+        self.entry().2
+    }
+
+    /// Name, description, and how statistics are kept.
+    #[rustfmt::skip]
+    fn entry(self) -> (&'static str, &'static str, Keeping) {
         let per_group = GroupThreshold::PUBLISHED;
-        let again = Rule::InTurn {
-            max_waiters: UNBOUNDED,
-            look: Look::Again,
-        };
         let global = |rule| Keeping::Flushed(rule, Threshold::Global);
         let grouped = |rule, threshold| Keeping::Flushed(rule, Threshold::PerGroup(threshold));
+        let once = |max_waiters| Rule::InTurn { max_waiters, look: Look::Once };
+        let again = Rule::InTurn { max_waiters: UNBOUNDED, look: Look::Again };
         match self {
-            Policy::Unified => global(Rule::OneOrSkip),
-            Policy::Direct => global(Rule::Each(Scope::Subtree)),
-            Policy::DirectRoot => global(Rule::Each(Scope::Root)),
-            Policy::Coalesced { max_waiters } => global(Rule::Coalesce { max_waiters }),
-            Policy::MutexBounded { max_waiters } => global(Rule::InTurn {
-                max_waiters,
-                look: Look::Once,
-            }),
-            Policy::TimedLock { timeout_ns } => global(Rule::InTime { timeout_ns }),
-            Policy::Adaptive => global(Rule::Cheapest),
-            Policy::PerGroup => grouped(again, per_group),
-            Policy::PerGroupLockless => grouped(Rule::Each(Scope::Subtree), per_group),
-            Policy::PerGroupMultiplexed { counters } => grouped(
-                again,
-                GroupThreshold {
-                    counters,
-                    ..per_group
-                },
-            ),
-            Policy::PerGroupNet => grouped(
-                again,
-                GroupThreshold {
-                    counted: Counted::NetChange,
-                    ..per_group
-                },
-            ),
-            Policy::PerGroupEarlyStop => grouped(
-                again,
-                GroupThreshold {
-                    marks: Marks::UntilDue,
-                    ..per_group
-                },
-            ),
-            Policy::OwnThreshold => grouped(
-                again,
-                GroupThreshold {
-                    marks: Marks::GroupAlone,
-                    ..per_group
-                },
-            ),
-            Policy::TreeWalk => Keeping::Walked,
-            Policy::Eager => Keeping::Eager,
+            Policy::Unified => ("unified", "one flusher does the whole tree, other readers skip and take old numbers",
+                global(Rule::OneOrSkip)),
+            Policy::Direct => ("direct", "every reader takes one global lock and flushes what it reads",
+                global(Rule::Each(Scope::Subtree))),
+            Policy::DirectRoot => ("direct-root", "every reader takes one global lock and flushes the whole tree",
+                global(Rule::Each(Scope::Root))),
+            Policy::Coalesced { max_waiters: UNBOUNDED } => ("coalesced-unbounded", "as coalesced, and any number may wait",
+                global(Rule::Coalesce { max_waiters: UNBOUNDED })),
+            Policy::Coalesced { max_waiters } => ("coalesced",
+                "first reader flushes what it reads, others wait for one flush of the whole tree",
+                global(Rule::Coalesce { max_waiters })),
+            Policy::MutexBounded { max_waiters: UNBOUNDED } => ("mutex-unbounded", "readers flush what they read, one after the other",
+                global(once(UNBOUNDED))),
+            Policy::MutexBounded { max_waiters } => ("mutex-bounded",
+                "readers flush what they read, one after the other; where too many wait, the next skip",
+                global(once(max_waiters))),
+            Policy::TimedLock { timeout_ns } => ("timed-lock",
+                "readers flush what they read in turn; who waits too long shares a flush of the whole tree",
+                global(Rule::InTime { timeout_ns })),
+            Policy::Adaptive => ("adaptive",
+                "readers flush what they read, or share a flush of the whole tree where that costs less in sum",
+                global(Rule::Cheapest)),
+            Policy::PerGroup => ("per-group", "readers flush what they read, but only after enough updates in it",
+                grouped(again, per_group)),
+            Policy::PerGroupLockless => ("per-group-lockless",
+                "as per-group, but readers spin on the global lock instead of sleeping in turn (merged in 6.8)",
+                grouped(Rule::Each(Scope::Subtree), per_group)),
+            Policy::PerGroupMultiplexed { counters } => ("per-group-multiplexed",
+                "as per-group, but CPUs count a group's updates in several counters, not in one",
+                grouped(again, GroupThreshold { counters, ..per_group })),
+            Policy::PerGroupNet => ("per-group-net", "as per-group, but ups and downs that cancel are not worth a flush",
+                grouped(again, GroupThreshold { counted: Counted::NetChange, ..per_group })),
+            Policy::PerGroupEarlyStop => ("per-group-early-stop",
+                "as per-group, but an update is counted only up to the first group that is due already",
+                grouped(again, GroupThreshold { marks: Marks::UntilDue, ..per_group })),
+            Policy::OwnThreshold => ("own-threshold", "as per-group, but updates of the groups below are not worth a flush",
+                grouped(again, GroupThreshold { marks: Marks::GroupAlone, ..per_group })),
+            Policy::TreeWalk => ("tree-walk", "nobody flushes: each read sums up all CPUs' numbers of all groups below", Keeping::Walked),
+            Policy::Eager => ("eager", "nobody flushes: each update changes its group and all above it at once", Keeping::Eager),
         }
     }
 }
