@@ -1,11 +1,12 @@
 //! All experiments.
 
+use std::ops::Deref;
+
 use bursar_rig::timer::Timers;
 use toml::Table;
 
 use crate::document::VariantResult;
-use crate::settings::ParameterError;
-use crate::workload::{Ranged, RunError, Table as _, Workload};
+use crate::workload::{RunError, Sizing, Workload};
 use crate::{memcg_flush, pcp_batch_free, vmstat_spread};
 
 /// Parts of an experiment.
@@ -36,38 +37,15 @@ macro_rules! experiments {
         impl Parameters {
             /// Reads the parameters of the experiment of that name.
             pub(crate) fn read(name: &str, table: &Table) -> Result<Self, String> {
-                match name {
-                    $($name => Workload::read(table).map(Self::$kind),)*
-                    name => Err(format!("there is no experiment `{name}`")),
-                }
-            }
-
-            pub(crate) fn check(&self) -> Result<(), ParameterError> {
-                match self { $(Self::$kind(it) => Workload::check(it),)* }
-            }
-
-            pub(crate) fn ranges(&self) -> Vec<Ranged> {
-                match self { $(Self::$kind(it) => it.ranges(),)* }
-            }
-
-            pub(crate) fn check_simulated(&self) -> Result<(), ParameterError> {
-                match self { $(Self::$kind(it) => Workload::check_simulated(it),)* }
-            }
-
-            pub(crate) fn seed(&self) -> u64 {
-                match self { $(Self::$kind(it) => it.seed(),)* }
+                let read = match name {
+                    $($name => table.clone().try_into().map(Self::$kind),)*
+                    name => return Err(format!("there is no experiment `{name}`")),
+                };
+                read.map_err(|error: toml::de::Error| error.to_string())
             }
 
             pub(crate) fn with_seed(&self, seed: u64) -> Self {
-                match self { $(Self::$kind(it) => Self::$kind(it.clone().with_seed(seed)),)* }
-            }
-
-            pub(crate) fn run_ms(&self) -> u64 {
-                match self { $(Self::$kind(it) => it.run_ms(),)* }
-            }
-
-            pub(crate) fn estimated_seconds(&self, cpus: Option<usize>) -> f64 {
-                match self { $(Self::$kind(it) => it.estimated_seconds(cpus),)* }
+                match self { $(Self::$kind(it) => Self::$kind($module::Parameters { seed, ..*it }),)* }
             }
 
             pub(crate) fn summary(&self, variant: &str) -> &'static str {
@@ -76,6 +54,14 @@ macro_rules! experiments {
 
             pub(crate) fn run<M: Timers>(&self, machine: &M, variant: &str) -> Result<VariantResult, RunError> {
                 match self { $(Self::$kind(it) => it.run(machine, variant),)* }
+            }
+        }
+
+        impl Deref for Parameters {
+            type Target = dyn Sizing;
+
+            fn deref(&self) -> &Self::Target {
+                match self { $(Self::$kind(it) => it,)* }
             }
         }
     };

@@ -40,29 +40,22 @@ macro_rules! parameters {
             fn seed(&self) -> u64 {
                 self.seed
             }
-
-            fn with_seed(self, seed: u64) -> Self {
-                Self { seed, ..self }
-            }
         }
     };
 }
 pub(crate) use parameters;
 
 /// A table of parameters, made by `parameters!`.
-pub trait Table: DeserializeOwned + Clone {
+pub trait Table {
     /// Returns the ranges of the numbers.
     fn ranges(&self) -> Vec<Ranged>;
 
     /// Returns the seed of everything random.
     fn seed(&self) -> u64;
-
-    /// Returns the same parameters with another seed.
-    fn with_seed(self, seed: u64) -> Self;
 }
 
 /// Misfits of parameters, and the time that they take.
-pub trait Sizing {
+pub trait Sizing: Table {
     /// Lists the defects that several parameters can have together.
     fn misfits(&self) -> Vec<Misfit>;
 
@@ -71,23 +64,11 @@ pub trait Sizing {
         None
     }
 
+    /// Returns the least time that a run takes, milliseconds of the machine's time.
+    fn run_ms(&self) -> u64;
+
     /// Estimates the time to simulate a run on a machine of so many CPUs, seconds of one CPU.
     fn simulated_seconds(&self, cpus: usize) -> f64;
-}
-
-/// The parameters of one experiment, and its runs. The experiment's file lists the variants.
-pub trait Workload: Table + Sizing {
-    /// Rule that is compared with others.
-    type Variant: Copy;
-
-    /// Reads the parameters.
-    ///
-    /// # Errors
-    /// The missing or unknown parameter, or the one of the wrong type.
-    fn read(table: &toml::Table) -> Result<Self, String> {
-        let typed: Result<_, toml::de::Error> = table.clone().try_into();
-        typed.map_err(|error| error.to_string())
-    }
 
     /// Refuses parameters that cannot be run or would measure nothing.
     ///
@@ -111,9 +92,6 @@ pub trait Workload: Table + Sizing {
         refuse(self.simulated_misfit())
     }
 
-    /// Returns the least time that a run takes, milliseconds of the machine's time.
-    fn run_ms(&self) -> u64;
-
     /// Estimates the time that a run takes, seconds of one CPU, for a warning before a sweep of hours. `cpus` is the number of
     /// CPUs of a simulated machine, none on the host, which takes the time that it is given.
     fn estimated_seconds(&self, cpus: Option<usize>) -> f64 {
@@ -121,6 +99,12 @@ pub trait Workload: Table + Sizing {
             self.simulated_seconds(cpus)
         })
     }
+}
+
+/// The parameters of one experiment, and its runs. The experiment's file lists the variants.
+pub trait Workload: Sizing + DeserializeOwned {
+    /// Rule that is compared with others.
+    type Variant: Copy;
 
     /// Lists the variants: name, description in one line, and rule.
     fn variants() -> Vec<(&'static str, &'static str, Self::Variant)>;

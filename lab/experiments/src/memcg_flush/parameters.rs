@@ -206,6 +206,10 @@ impl Sizing for Parameters {
         Some((is_too_many, "readers", problem))
     }
 
+    fn run_ms(&self) -> u64 {
+        self.duration_ms
+    }
+
     fn simulated_seconds(&self, cpus: usize) -> f64 {
         /// Time to simulate one read. Measured on one core of a server: 2 to 16 us, by policy.
         const READ_SECONDS: f64 = 5e-6;

@@ -12,6 +12,7 @@ use crate::document::VariantResult;
 use crate::experiment::Experiment;
 use crate::measure::{Metric, Of};
 use crate::settings::ParameterError;
+use crate::workload::Sizing as _;
 
 fn parameters(experiment: &Experiment) -> Parameters {
     let table = experiment.parameters.clone();

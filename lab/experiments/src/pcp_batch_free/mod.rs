@@ -47,10 +47,6 @@ pub enum Variant {
 impl Workload for Parameters {
     type Variant = Variant;
 
-    fn run_ms(&self) -> u64 {
-        self.duration_ms
-    }
-
     fn variants() -> Vec<(&'static str, &'static str, Variant)> {
         let published = Release::ALL.map(|release| {
             (

@@ -207,6 +207,10 @@ impl Sizing for Parameters {
         Some((tasks > SIMULATED_TASKS_MAX, "exiters", problem))
     }
 
+    fn run_ms(&self) -> u64 {
+        self.duration_ms
+    }
+
     fn simulated_seconds(&self, cpus: usize) -> f64 {
         let seconds = self.duration_ms as f64 / 1e3;
         let listed = self.listed_pages * cpus as u64;

@@ -12,7 +12,7 @@ use crate::machine_info::MachineKind;
 use crate::measure::Of;
 use crate::settings::Settings as Choice;
 use crate::verdict::{Basis, Ruling};
-use crate::workload::Table as _;
+use crate::workload::Sizing as _;
 
 const SMALL: Parameters = Parameters {
     seed: 1,
@@ -201,7 +201,7 @@ fn what_is_freed_under_one_hold_can_be_set() {
 #[test]
 fn the_same_seed_gives_the_same_run_and_another_another() {
     let of_seed = |seed| {
-        let parameters = STORM.with_seed(seed);
+        let parameters = Parameters { seed, ..STORM };
         on_sim(8, seed, |machine| {
             run(machine, &parameters, "batched").metrics
         })
@@ -247,7 +247,7 @@ fn of_file(kind: MachineKind, is_quick: bool) -> Vec<(String, Parameters, Vec<St
         .expect("its loads");
     let points = choice.points().expect("one each");
     let read = |point: crate::settings::Point| {
-        let parameters = Parameters::read(&point.parameters).expect("all are known");
+        let parameters: Parameters = point.parameters.try_into().expect("all are known");
         (point.load, parameters, point.variants)
     };
     points.into_iter().map(read).collect()
@@ -282,7 +282,8 @@ fn a_policy_is_never_reproduced_as_better_than_itself() {
         let small = Parameters {
             exiter_mib: 8,
             watchdog_us: 10,
-            ..STORM.with_seed(seed)
+            seed,
+            ..STORM
         };
         let result = on_sim(8, seed, |machine| run(machine, &small, "whole"));
         match &mut whole {

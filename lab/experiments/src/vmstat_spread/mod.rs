@@ -74,10 +74,6 @@ pub fn firings() -> impl Iterator<Item = (&'static str, Firing)> {
 impl Workload for Parameters {
     type Variant = Firing;
 
-    fn run_ms(&self) -> u64 {
-        self.warm_up_ms + self.duration_ms
-    }
-
     fn variants() -> Vec<(&'static str, &'static str, Firing)> {
         VARIANTS.to_vec()
     }

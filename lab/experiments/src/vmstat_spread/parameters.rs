@@ -112,6 +112,10 @@ impl Sizing for Parameters {
         ]
     }
 
+    fn run_ms(&self) -> u64 {
+        self.warm_up_ms + self.duration_ms
+    }
+
     fn simulated_seconds(&self, cpus: usize) -> f64 {
         /// Time to simulate a page that is faulted in and unmapped: measured on one core of a server.
         const PAGE_SECONDS: f64 = 500e-9;

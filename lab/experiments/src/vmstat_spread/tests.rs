@@ -9,7 +9,7 @@ use super::*;
 use crate::document::VariantResult;
 use crate::experiment::{Experiment, Load};
 use crate::measure::{Metric, Of, Summary};
-use crate::workload::Table as _;
+use crate::workload::Sizing as _;
 
 fn experiment() -> Experiment {
     crate::experiment_named("vmstat-spread").expect("the file")
@@ -28,8 +28,8 @@ fn parameters(load: &Load, experiment: &Experiment, others: &[(&str, Value)]) ->
             .iter()
             .map(|(key, value)| ((*key).to_owned(), value.clone())),
     );
-    let read = Parameters::read(&table).expect("its parameters");
-    Workload::check(&read).expect("in their ranges");
+    let read: Parameters = table.try_into().expect("its parameters");
+    read.check().expect("in their ranges");
     read
 }
 
@@ -168,9 +168,18 @@ fn exact_phases_keep_their_interval_and_plain_intervals_grow() {
 #[test]
 fn equal_seeds_give_equal_results() {
     let parameters = named("stress", &[]);
-    let [one, other] = [1, 1].map(|seed| on_sim(6, 250, "spread", &parameters.with_seed(seed)));
+    let [one, other] =
+        [1, 1].map(|seed| on_sim(6, 250, "spread", &Parameters { seed, ..parameters }));
     assert_eq!(one, other);
-    let third = on_sim(6, 250, "spread", &parameters.with_seed(2));
+    let third = on_sim(
+        6,
+        250,
+        "spread",
+        &Parameters {
+            seed: 2,
+            ..parameters
+        },
+    );
     assert_ne!(one.metrics, third.metrics);
 }
 
@@ -253,7 +262,7 @@ fn bad_parameters_are_refused_by_name() {
         (Parameters { scale: 0, ..good }, "scale"),
         (Parameters { vm_mib: 1 << 20, ..good }, "vm_mib"),
     ] {
-        let error = Workload::check(&bad).expect_err(key).to_string();
+        let error = bad.check().expect_err(key).to_string();
         assert!(error.contains(key), "{error}");
     }
     // Less than a tick, which only the machine knows.
@@ -270,7 +279,7 @@ fn no_effect_is_not_reproduced() {
     let parameters = named("stress", &[]);
     let mut all: Option<VariantResult> = None;
     for seed in 1..=SEEDS_NEEDED as u64 {
-        let one = on_sim(3, 1000, "upstream", &parameters.with_seed(seed));
+        let one = on_sim(3, 1000, "upstream", &Parameters { seed, ..parameters });
         match &mut all {
             None => all = Some(one),
             Some(all) => all.merge(&one).expect("the same metrics"),

@@ -3,7 +3,7 @@
 
 use bursar_experiments::measure::Metric;
 use bursar_experiments::memcg_flush::Parameters;
-use bursar_experiments::workload::Workload;
+use bursar_experiments::workload::{Sizing as _, Workload};
 use bursar_sim::{Settings, Simulator, Topology};
 use toml::Value;
 

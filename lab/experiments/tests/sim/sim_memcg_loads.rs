@@ -4,7 +4,7 @@
 use bursar_experiments::document::VariantResult;
 use bursar_experiments::measure::{Metric, Of, Summary};
 use bursar_experiments::memcg_flush::{Parameters, Scope};
-use bursar_experiments::workload::Workload;
+use bursar_experiments::workload::{Sizing as _, Workload};
 use bursar_sim::{Settings, Simulator, Topology};
 
 const CPUS: usize = 24;
