@@ -10,7 +10,7 @@ use bursar_kernel::stats::{GroupIndex, Policy, Published, Substrate};
 use bursar_rig::timer::{BoundTask, Timer, TimerKind, Timers};
 
 use crate::load::{Load, Request};
-use crate::measure::{Figures, Values, put_flushes};
+use crate::measure::{Figures, put_flushes};
 use bursar_experiments::random::Random;
 
 /// Time before the first event.
@@ -82,11 +82,10 @@ pub(crate) fn run<M: Timers>(
     let times_ns = times_ns
         .into_inner()
         .unwrap_or_else(PoisonError::into_inner);
-    let times: Values = times_ns.into_iter().collect();
     let served = counts.root + counts.subtree + counts.waits;
-    let share = 1.0 - served as f64 / times.len().max(1) as f64;
+    let share = 1.0 - served as f64 / times_ns.len().max(1) as f64;
     let seconds = load.events_ns as f64 / 1e9;
-    put_flushes(figures, &times, Some(share.max(0.0)), seconds);
+    put_flushes(figures, times_ns, Some(share.max(0.0)), seconds);
     Ok(())
 }
 

@@ -630,111 +630,92 @@ fn has_waits(recording: &Seen) -> bool {
     recording.deep && !recording.loses(WAITS)
 }
 
+/// Limits of a recording: whether each applies, and its sentence.
 fn unknown(recording: &Seen, load: &Load) -> Vec<String> {
+    let seen = &load.seen;
     let zones = recording.machine.zones.len();
-    let may_be_guest = recording.may_be_guest();
-    let mut all = Vec::new();
-    let mut say = |applies: bool, text: String| {
-        if applies {
-            all.push(text);
-        }
-    };
+    let is_guest = recording.may_be_guest();
     let lost = recording.losses.events_lost;
-    say(
-        lost > 0,
-        format!("{lost} events were lost: counts as seen are too low."),
-    );
-    say(
-        recording.duration_ns() > load.duration_ns,
-        format!("Only the first {:.0} s are replayed.", load.seconds()),
-    );
-    say(
-        load.events_ns < load.duration_ns,
-        format!(
-            "Only the bursts and flushes of the first {:.2} s are replayed: there are too many.",
-            load.events_ns as f64 / 1e9
-        ),
-    );
-    say(
-        load.seen.clock.is_none(),
-        "No timers were recorded: the phase of the ticks is not known, so herds of the replay may fall on other ticks."
-            .to_owned(),
-    );
-    say(
-        !load.has_pages(),
-        "Pages of upkeep were not recorded (light mode): the replay takes the recorded durations, so it cannot tell what \
-         a policy would do to them."
-            .to_owned(),
-    );
-    say(
-        !load.seen.has_bursts,
-        "Bursts of pages were not recorded: the zone's lock has no other users in the replay."
-            .to_owned(),
-    );
-    say(
-        load.seen.has_bursts && !load.seen.bursts_ns.is_empty() && load.seen.holds.is_empty(),
-        "No burst is proven to be one hold of the zone's lock: holds as seen are not known."
-            .to_owned(),
-    );
-    say(
-        zones > 1,
-        format!(
-            "The replay has one zone, and the machine has {zones}: bursts of different zones wait for one another."
-        ),
-    );
-    say(
-        load.seen.has_bursts && may_be_guest,
-        "In a virtual machine the kernel may report no waits for spin locks, and the hypervisor may stop a CPU: neither is \
-         in the figures."
-            .to_owned(),
-    );
-    say(
-        load.seen.has_bursts && !may_be_guest,
-        if has_waits(recording) {
-            "The kernel does not report every wait for a spin lock: a lone second waiter is missing.".to_owned()
-        } else {
-            "Waits for locks were not recorded.".to_owned()
-        },
-    );
-    if let Some(page_ns) = load.page_ns {
-        say(
-            true,
-            format!(
-                "A page took {page_ns} ns in bursts as seen, the time of tracing it included; the replay takes as long, also under \
-                 other policies."
-            ),
-        );
-    }
-    let late = load
-        .seen
+    let late = seen
         .upkeeps
         .iter()
         .filter(|it| is_a_little_late(it))
         .count();
-    say(
-        late > 0,
-        format!(
-            "{late} of {} timers expired a tick or two after their slot, because a CPU's tick may come before the jiffies advance. \
-             The replay has no such delay, so it has more CPUs on one tick; compare slots.",
-            load.seen.upkeeps.len()
+    let has_bursts = seen.has_bursts;
+    let lacks_times = load.has_flushes() && MEASURES.iter().any(|measure| load.lacks(measure));
+    let of_locks = match has_waits(recording) {
+        true => {
+            "The kernel does not report every wait for a spin lock: a lone second waiter is missing."
+        }
+        false => "Waits for locks were not recorded.",
+    };
+    let table = [
+        (lost > 0, format!("{lost} events were lost: counts as seen are too low.")),
+        (
+            recording.duration_ns() > load.duration_ns,
+            format!("Only the first {:.0} s are replayed.", load.seconds()),
         ),
-    );
-    say(
-        MEASURES.iter().any(|measure| load.lacks(measure)) && load.has_flushes(),
-        "The groups that a forced flush covers, or the updates that were pending, are not known: times of flushes cannot be compared."
-            .to_owned(),
-    );
-    say(
-        load.seen.has_bursts,
-        "Tasks that take single pages from the zone are not in the recording.".to_owned(),
-    );
-    say(
-        load.has_flushes(),
-        "The CPUs on which updates of statistics were pending are not known: the replay spreads them over all.".to_owned(),
-    );
-    say(
-        recording.loses(RSTAT) && recording.loses(REQUESTS),
-        "Flushes of statistics were not recorded.".to_owned(),
-    );
-    all
+        (
+            load.events_ns < load.duration_ns,
+            format!(
+                "Only the bursts and flushes of the first {:.2} s are replayed: there are too many.",
+                load.events_ns as f64 / 1e9
+            ),
+        ),
+        (
+            seen.clock.is_none(),
+            "No timers were recorded: the phase of the ticks is not known, so herds of the replay may fall on other ticks.".to_owned(),
+        ),
+        (
+            !load.has_pages(),
+            "Pages of upkeep were not recorded (light mode): the replay takes the recorded durations, so it cannot tell what a policy would do to them.".to_owned(),
+        ),
+        (
+            !has_bursts,
+            "Bursts of pages were not recorded: the zone's lock has no other users in the replay.".to_owned(),
+        ),
+        (
+            has_bursts && !seen.bursts_ns.is_empty() && seen.holds.is_empty(),
+            "No burst is proven to be one hold of the zone's lock: holds as seen are not known.".to_owned(),
+        ),
+        (
+            zones > 1,
+            format!("The replay has one zone, and the machine has {zones}: bursts of different zones wait for one another."),
+        ),
+        (
+            has_bursts && is_guest,
+            "In a virtual machine the kernel may report no waits for spin locks, and the hypervisor may stop a CPU: neither is in the figures.".to_owned(),
+        ),
+        (has_bursts && !is_guest, of_locks.to_owned()),
+        (
+            load.page_ns.is_some(),
+            format!(
+                "A page took {} ns in bursts as seen, the time of tracing it included; the replay takes as long, also under other policies.",
+                load.page_ns.unwrap_or_default()
+            ),
+        ),
+        (
+            late > 0,
+            format!(
+                "{late} of {} timers expired a tick or two after their slot, because a CPU's tick may come before the jiffies advance. \
+                 The replay has no such delay, so it has more CPUs on one tick; compare slots.",
+                seen.upkeeps.len()
+            ),
+        ),
+        (
+            lacks_times,
+            "The groups that a forced flush covers, or the updates that were pending, are not known: times of flushes cannot be compared.".to_owned(),
+        ),
+        (has_bursts, "Tasks that take single pages from the zone are not in the recording.".to_owned()),
+        (
+            load.has_flushes(),
+            "The CPUs on which updates of statistics were pending are not known: the replay spreads them over all.".to_owned(),
+        ),
+        (
+            recording.loses(RSTAT) && recording.loses(REQUESTS),
+            "Flushes of statistics were not recorded.".to_owned(),
+        ),
+    ];
+    let applying = table.into_iter().filter(|(applies, _)| *applies);
+    applying.map(|(_, text)| text).collect()
 }

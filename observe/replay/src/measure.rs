@@ -1,7 +1,8 @@
 //! The measures that are compared.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use bursar_watch::figures::Distribution;
 use bursar_watch::seen::BurstKind;
 
 use bursar_experiments::measure::Unit;
@@ -93,41 +94,6 @@ measures! {
 /// Figures by a measure's name.
 pub type Figures = BTreeMap<&'static str, f64>;
 
-/// Values of one quantity, for mean and quantiles.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Values(Vec<u64>);
-
-impl FromIterator<u64> for Values {
-    fn from_iter<I: IntoIterator<Item = u64>>(values: I) -> Self {
-        let mut values: Vec<u64> = values.into_iter().collect();
-        values.sort_unstable();
-        Self(values)
-    }
-}
-
-impl Values {
-    pub(crate) fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    pub(crate) fn mean(&self) -> Option<f64> {
-        let sum: f64 = self.0.iter().map(|value| *value as f64).sum();
-        (!self.0.is_empty()).then(|| sum / self.0.len() as f64)
-    }
-
-    /// The least value that so many percent do not exceed.
-    pub(crate) fn percentile(&self, percent: usize) -> Option<f64> {
-        let rank = (self.0.len() * percent).div_ceil(100);
-        self.0
-            .get(rank.saturating_sub(1))
-            .map(|value| *value as f64)
-    }
-
-    pub(crate) fn max(&self) -> Option<f64> {
-        self.0.last().map(|value| *value as f64)
-    }
-}
-
 /// Adds figures that exist.
 pub(crate) fn put<const N: usize>(figures: &mut Figures, named: [(&'static str, Option<f64>); N]) {
     for (name, value) in named {
@@ -141,6 +107,18 @@ pub(crate) fn put<const N: usize>(figures: &mut Figures, named: [(&'static str, 
     }
 }
 
+fn p50(of: Distribution) -> f64 {
+    of.p50 as f64
+}
+
+fn p99(of: Distribution) -> f64 {
+    of.p99 as f64
+}
+
+fn max(of: Distribution) -> f64 {
+    of.max as f64
+}
+
 /// One call of upkeep, seen or replayed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Call {
@@ -152,33 +130,15 @@ pub(crate) struct Call {
     pub(crate) length_ns: u64,
 }
 
-/// CPUs that fire at the same time.
-struct Herds {
-    /// Size of the herd of each call and its tick, as each of the CPUs sees it.
-    sizes: Values,
-    /// Number of distinct ticks.
-    instants: usize,
-}
-
-impl Herds {
-    fn of(calls: impl Iterator<Item = (u64, u32)>) -> Self {
-        let mut ticks: BTreeMap<u64, Vec<u32>> = BTreeMap::new();
-        for (tick, cpu) in calls {
-            ticks.entry(tick).or_default().push(cpu);
-        }
-        let size = |cpus: &mut Vec<u32>| {
-            cpus.sort_unstable();
-            cpus.dedup();
-            cpus.len()
-        };
-        let sizes = ticks.values_mut().map(size).collect::<Vec<_>>();
-        Self {
-            instants: sizes.len(),
-            sizes: (sizes.into_iter())
-                .flat_map(|size| std::iter::repeat_n(size as u64, size))
-                .collect(),
-        }
+/// Number of distinct ticks, and how many CPUs fire on the tick of each call, as each of the CPUs sees it.
+fn herds(calls: impl Iterator<Item = (u64, u32)>) -> (usize, Option<Distribution>) {
+    let mut ticks: BTreeMap<u64, BTreeSet<u32>> = BTreeMap::new();
+    for (tick, cpu) in calls {
+        ticks.entry(tick).or_default().insert(cpu);
     }
+    let sizes = ticks.values().map(BTreeSet::len);
+    let seen = sizes.flat_map(|size| std::iter::repeat_n(size as u64, size));
+    (ticks.len(), Distribution::of(seen))
 }
 
 /// Adds the figures of upkeep.
@@ -186,9 +146,9 @@ pub(crate) fn put_upkeep(figures: &mut Figures, calls: &[Call], cpus: usize, sec
     if calls.is_empty() {
         return;
     }
-    let by_tick = Herds::of(calls.iter().map(|call| (call.tick, call.cpu)));
-    let by_slot = Herds::of(calls.iter().map(|call| (call.slot, call.cpu)));
-    let lengths: Values = calls.iter().map(|call| call.length_ns).collect();
+    let (instants, by_tick) = herds(calls.iter().map(|call| (call.tick, call.cpu)));
+    let (_, by_slot) = herds(calls.iter().map(|call| (call.slot, call.cpu)));
+    let lengths = Distribution::of(calls.iter().map(|call| call.length_ns));
     put(
         figures,
         [
@@ -196,18 +156,15 @@ pub(crate) fn put_upkeep(figures: &mut Figures, calls: &[Call], cpus: usize, sec
                 "calls_per_cpu_second",
                 Some(calls.len() as f64 / cpus as f64 / seconds),
             ),
-            ("slot_herd_mean", by_slot.sizes.mean()),
-            ("slot_herd_max", by_slot.sizes.max()),
-            ("herd_mean", by_tick.sizes.mean()),
-            ("herd_max", by_tick.sizes.max()),
-            (
-                "instants_per_second",
-                Some(by_tick.instants as f64 / seconds),
-            ),
-            ("upkeep_mean_ns", lengths.mean()),
-            ("upkeep_p50_ns", lengths.percentile(50)),
-            ("upkeep_p99_ns", lengths.percentile(99)),
-            ("upkeep_max_ns", lengths.max()),
+            ("slot_herd_mean", by_slot.map(|it| it.mean)),
+            ("slot_herd_max", by_slot.map(max)),
+            ("herd_mean", by_tick.map(|it| it.mean)),
+            ("herd_max", by_tick.map(max)),
+            ("instants_per_second", Some(instants as f64 / seconds)),
+            ("upkeep_mean_ns", lengths.map(|it| it.mean)),
+            ("upkeep_p50_ns", lengths.map(p50)),
+            ("upkeep_p99_ns", lengths.map(p99)),
+            ("upkeep_max_ns", lengths.map(max)),
         ],
     );
 }
@@ -238,13 +195,12 @@ pub(crate) fn put_bursts(figures: &mut Figures, bursts_ns: &[(BurstKind, u64)], 
         ),
     ] {
         let of_kind = bursts_ns.iter().filter(|burst| burst.0 == kind);
-        let lengths: Values = of_kind.map(|burst| burst.1).collect();
-        let count = lengths.len();
+        let lengths = Distribution::of(of_kind.map(|burst| burst.1));
         let values = [
-            (count > 0).then_some(count as f64 / seconds),
-            lengths.percentile(50),
-            lengths.percentile(99),
-            lengths.max(),
+            lengths.map(|it| it.samples as f64 / seconds),
+            lengths.map(p50),
+            lengths.map(p99),
+            lengths.map(max),
         ];
         put(
             figures,
@@ -265,16 +221,17 @@ pub(crate) fn put_holds(figures: &mut Figures, longest: LongestHolds) {
 }
 
 /// Adds the figures of waits for the zone's lock; a wait of 0 is none.
-pub(crate) fn put_waits(figures: &mut Figures, waits_ns: Values, seconds: f64) {
+pub(crate) fn put_waits(figures: &mut Figures, waits_ns: impl Iterator<Item = u64>, seconds: f64) {
+    let waits = Distribution::of(waits_ns);
     put(
         figures,
         [
             (
                 "zone_waits_per_second",
-                Some(waits_ns.len() as f64 / seconds),
+                Some(waits.map_or(0, |it| it.samples) as f64 / seconds),
             ),
-            ("zone_wait_p99_ns", waits_ns.percentile(99)),
-            ("zone_wait_max_ns", waits_ns.max()),
+            ("zone_wait_p99_ns", waits.map(p99)),
+            ("zone_wait_max_ns", waits.map(max)),
         ],
     );
 }
@@ -282,24 +239,24 @@ pub(crate) fn put_waits(figures: &mut Figures, waits_ns: Values, seconds: f64) {
 /// Adds the figures of flushes.
 pub(crate) fn put_flushes(
     figures: &mut Figures,
-    times_ns: &Values,
+    times_ns: Vec<u64>,
     skipped: Option<f64>,
     seconds: f64,
 ) {
-    if times_ns.len() == 0 {
+    let Some(times) = Distribution::of(times_ns) else {
         return;
-    }
+    };
     put(
         figures,
         [
             (
                 "flush_requests_per_second",
-                Some(times_ns.len() as f64 / seconds),
+                Some(times.samples as f64 / seconds),
             ),
             ("flush_skipped", skipped),
-            ("flush_p50_ns", times_ns.percentile(50)),
-            ("flush_p99_ns", times_ns.percentile(99)),
-            ("flush_max_ns", times_ns.max()),
+            ("flush_p50_ns", Some(p50(times))),
+            ("flush_p99_ns", Some(p99(times))),
+            ("flush_max_ns", Some(max(times))),
         ],
     );
 }
@@ -325,15 +282,6 @@ mod tests {
         assert_eq!(figures["slot_herd_max"], 2.0);
         assert_eq!(figures["instants_per_second"], 1.0);
         assert_eq!(figures["calls_per_cpu_second"], 4.0 / 6.0);
-    }
-
-    #[test]
-    fn percentiles_are_values() {
-        let values: Values = (1..=200).collect();
-        assert_eq!(values.percentile(50), Some(100.0));
-        assert_eq!(values.percentile(99), Some(198.0));
-        assert_eq!(values.max(), Some(200.0));
-        assert_eq!(Values::default().percentile(99), None);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use bursar_watch::seen::BurstKind;
 use hdrhistogram::Histogram;
 
 use crate::load::Load;
-use crate::measure::{Call, Figures, Values, put_bursts, put_holds, put_upkeep, put_waits};
+use crate::measure::{Call, Figures, put_bursts, put_holds, put_upkeep, put_waits};
 use bursar_experiments::measure::{Distribution, Unit};
 
 /// Records of a run.
@@ -46,7 +46,10 @@ impl Outcome {
             ];
             put_holds(&mut figures, longest.map(|(kind, of)| (kind, of.map(max))));
             let waited_ns = Distribution::of_histogram(Unit::Ns, &holds.waited_ns);
-            put_waits(&mut figures, waits(&waited_ns), seconds);
+            // Waits that were more than none.
+            let waits = waited_ns.values().filter(|(wait_ns, _)| *wait_ns > 0);
+            let waits = waits.flat_map(|(wait_ns, count)| (0..count).map(move |_| wait_ns));
+            put_waits(&mut figures, waits, seconds);
         }
         Ok(figures)
     }
@@ -61,12 +64,4 @@ fn without(all: &Histogram<u64>, part: &Histogram<u64>) -> Histogram<u64> {
     let mut rest = all.clone();
     rest.subtract(part).expect("a part of it");
     rest
-}
-
-/// Waits that were more than none.
-fn waits(waited_ns: &Distribution) -> Values {
-    let waits = waited_ns.values().filter(|(wait_ns, _)| *wait_ns > 0);
-    waits
-        .flat_map(|(wait_ns, count)| (0..count).map(move |_| wait_ns))
-        .collect()
 }

@@ -5,9 +5,7 @@ use bursar_watch::seen::BurstKind;
 
 use crate::clock::{fired_at, slot_of};
 use crate::load::Load;
-use crate::measure::{
-    Call, Figures, Values, put_bursts, put_flushes, put_holds, put_upkeep, put_waits,
-};
+use crate::measure::{Call, Figures, put_bursts, put_flushes, put_holds, put_upkeep, put_waits};
 
 /// Computes the figures as seen. A measure that the recording cannot tell is absent.
 pub fn seen(load: &Load) -> Figures {
@@ -26,24 +24,23 @@ pub fn seen(load: &Load) -> Figures {
     put_bursts(&mut figures, &seen.bursts_ns, events_seconds);
     let longest = [BurstKind::Drain, BurstKind::Refill].map(|kind| {
         let holds = || seen.holds.iter().filter(move |hold| hold.0 == kind);
-        let [pages, times]: [Values; 2] = [
-            holds().map(|hold| hold.1).collect(),
-            holds().map(|hold| hold.2).collect(),
+        let most = [
+            holds().map(|hold| hold.1).max(),
+            holds().map(|hold| hold.2).max(),
         ];
-        (kind, [pages.max(), times.max()])
+        (kind, most.map(|most| Some(most? as f64)))
     });
     put_holds(&mut figures, longest);
     if seen.has_zone_waits && seen.has_bursts {
         let waits = seen.zone_waits.iter().map(|it| it.end_ns - it.start_ns);
-        put_waits(&mut figures, waits.collect(), events_seconds);
+        put_waits(&mut figures, waits, events_seconds);
     }
-    let times: Values = (seen.flushes.iter())
-        .map(|flush| flush.end_ns - flush.start_ns)
-        .collect();
+    let times = seen.flushes.iter();
+    let times = times.map(|flush| flush.end_ns - flush.start_ns).collect();
     let outcomes = || seen.flushes.iter().filter_map(|flush| flush.skipped);
     let known = outcomes().count();
     let skipped = outcomes().filter(|is_skipped| *is_skipped).count();
     let share = (known > 0).then(|| skipped as f64 / known as f64);
-    put_flushes(&mut figures, &times, share, events_seconds);
+    put_flushes(&mut figures, times, share, events_seconds);
     figures
 }
