@@ -167,11 +167,11 @@ fn upkeep_herd(seen: &Seen, figures: &Figures) -> Verdict {
     }
     let advice = match upkeep.duration_ns.p99 < WAIT_NS {
         true => {
-            "None that is urgent: the calls are short. With more CPUs the herd grows. `bursar run vmstat-spread` \
+            "None that is urgent: the calls are short. With more CPUs the herd grows. `bursar-lab run vmstat-spread` \
              compares ways to spread it."
         }
         false => {
-            "Raise `vm.stat_interval` (sysctl) to have fewer calls. `bursar run vmstat-spread` compares ways to spread them."
+            "Raise `vm.stat_interval` (sysctl) to have fewer calls. `bursar-lab run vmstat-spread` compares ways to spread them."
         }
     };
     say(Answer::Present, why, advice)
@@ -235,11 +235,11 @@ fn zone_lock(seen: &Seen, figures: &Figures) -> Verdict {
             if zone.wait_ns.p99 >= WAIT_NS || zone.cpu_share >= WAIT_SHARE {
                 let advice = match seen.releases_each_batch() {
                     Some(true) => {
-                        "The lock is released within bursts already. Free memory in smaller parts. `bursar run \
+                        "The lock is released within bursts already. Free memory in smaller parts. `bursar-lab run \
                          pcp-batch-free` compares policies."
                     }
                     _ => {
-                        "Use a kernel that releases the lock after each batch (6.19 and later). `bursar run pcp-batch-free` \
+                        "Use a kernel that releases the lock after each batch (6.19 and later). `bursar-lab run pcp-batch-free` \
                          shows what that changes."
                     }
                 };
@@ -310,7 +310,7 @@ fn memcg_flush(seen: &Seen, figures: &Figures) -> Verdict {
             ));
             if wait.p99 >= FLUSH_WAIT_NS {
                 let advice = "Read memory.stat less often, and of fewer cgroups (see the readers below). Kernels from 6.8 on skip \
-                              flushes of groups with few updates. `bursar run memcg-flush` compares policies.";
+                              flushes of groups with few updates. `bursar-lab run memcg-flush` compares policies.";
                 return say(Answer::Present, why, advice);
             }
         }
