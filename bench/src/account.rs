@@ -45,41 +45,35 @@ impl Account for Group {
     }
 }
 
-/// The least: the number is added on this CPU, no limit is looked at, and the amount serves as the token.
-impl Account for BareCounter {
-    type Token = usize;
+/// Something that counts.
+pub trait Tally: Send + Sync {
+    /// Counts `number` more.
+    fn count(&self, number: i64);
+    /// What was counted, when no thread is counting.
+    fn total(&self) -> i64;
+    /// Before a thread that counted ends.
+    fn thread_done(&self) {}
+}
 
+/// The least: the number is added on this CPU.
+impl Tally for BareCounter {
     #[inline(always)]
-    fn charge(&self, bytes: usize) -> usize {
-        self.add(bytes as i64);
-        bytes
+    fn count(&self, number: i64) {
+        self.add(number);
     }
 
-    #[inline(always)]
-    fn uncharge(&self, token: usize) {
-        self.add(-(token as i64));
-    }
-
-    fn outstanding(&self) -> i64 {
+    fn total(&self) -> i64 {
         self.sum()
     }
 }
 
-impl Account for Local {
-    type Token = usize;
-
+impl Tally for Local {
     #[inline(always)]
-    fn charge(&self, bytes: usize) -> usize {
-        self.add(bytes as i64);
-        bytes
+    fn count(&self, number: i64) {
+        self.add(number);
     }
 
-    #[inline(always)]
-    fn uncharge(&self, token: usize) {
-        self.add(-(token as i64));
-    }
-
-    fn outstanding(&self) -> i64 {
+    fn total(&self) -> i64 {
         self.sum()
     }
 
@@ -88,25 +82,46 @@ impl Account for Local {
     }
 }
 
-/// One shared word, no limit.
-impl Account for Padded {
-    type Token = usize;
-
+/// One shared word.
+impl Tally for Padded {
     #[inline(always)]
-    fn charge(&self, bytes: usize) -> usize {
-        self.0.fetch_add(bytes as i64, Ordering::Relaxed);
-        bytes
+    fn count(&self, number: i64) {
+        self.0.fetch_add(number, Ordering::Relaxed);
     }
 
-    #[inline(always)]
-    fn uncharge(&self, token: usize) {
-        self.0.fetch_sub(token as i64, Ordering::Relaxed);
-    }
-
-    fn outstanding(&self) -> i64 {
+    fn total(&self) -> i64 {
         self.0.load(Ordering::Relaxed)
     }
 }
+
+/// What counts as an account without a limit: the amount serves as the token.
+macro_rules! without_limit {
+    ($($counter:ty)+) => {$(
+        impl Account for $counter {
+            type Token = usize;
+
+            #[inline(always)]
+            fn charge(&self, bytes: usize) -> usize {
+                self.count(bytes as i64);
+                bytes
+            }
+
+            #[inline(always)]
+            fn uncharge(&self, token: usize) {
+                self.count(-(token as i64));
+            }
+
+            fn outstanding(&self) -> i64 {
+                self.total()
+            }
+
+            fn thread_done(&self) {
+                Tally::thread_done(self);
+            }
+        }
+    )+};
+}
+without_limit!(BareCounter Local Padded);
 
 /// As the trackers of Impala and TiDB do it: add to every ancestor, look at its limit, undo on excess.
 impl Account for Path {
@@ -133,10 +148,7 @@ impl Account for Path {
     }
 
     fn outstanding(&self) -> i64 {
-        self.levels
-            .iter()
-            .map(|level| Account::outstanding(&**level))
-            .sum()
+        self.levels.iter().map(|level| level.total()).sum()
     }
 }
 

@@ -3,13 +3,12 @@
 //! Every contender adds 1. With two threads both count in the same groups.
 
 use std::hint::black_box;
-use std::sync::atomic::Ordering;
 
 use bursar::{Freshness, Group};
-use bursar_bench_peers::BareCounter;
 use hytra::TrAdder;
 use prometheus::IntCounter;
 
+use crate::account::Tally;
 use crate::contender::{ACCOUNTS, Contender, Done, Local, Padded, Path, bare, unrolled};
 use crate::rounds::{Heat, Racer};
 use crate::series::BURSAR;
@@ -22,97 +21,50 @@ const BLOCK: u64 = 8192;
 /// The scenarios: one group, or sixteen in turn.
 const SCENARIOS: [&str; 2] = ["hot", "rotate 16"];
 
-/// Something that counts.
-trait Tally: Send + Sync {
-    /// Counts `number` more.
-    fn count(&self, number: u64);
-    /// Sum of all counts, when no thread is counting.
-    fn total(&self) -> u64;
-    /// Before a thread that counted ends.
-    fn thread_done(&self) {}
-}
-
 impl Tally for Group {
     #[inline(always)]
-    fn count(&self, number: u64) {
-        self.add(ROWS, number);
+    fn count(&self, number: i64) {
+        self.add(ROWS, number as u64);
     }
 
-    fn total(&self) -> u64 {
+    fn total(&self) -> i64 {
         let reading = self.read(Freshness::Exact).expect("the group exists");
-        reading.get(ROWS).value as u64
-    }
-}
-
-impl Tally for BareCounter {
-    #[inline(always)]
-    fn count(&self, number: u64) {
-        self.add(number as i64);
-    }
-
-    fn total(&self) -> u64 {
-        self.sum() as u64
-    }
-}
-
-impl Tally for Local {
-    #[inline(always)]
-    fn count(&self, number: u64) {
-        self.add(number as i64);
-    }
-
-    fn total(&self) -> u64 {
-        self.sum() as u64
-    }
-
-    fn thread_done(&self) {
-        self.fold();
-    }
-}
-
-impl Tally for Padded {
-    #[inline(always)]
-    fn count(&self, number: u64) {
-        self.0.fetch_add(number as i64, Ordering::Relaxed);
-    }
-
-    fn total(&self) -> u64 {
-        self.0.load(Ordering::Relaxed) as u64
+        reading.get(ROWS).value
     }
 }
 
 impl Tally for Path {
     #[inline(always)]
-    fn count(&self, number: u64) {
+    fn count(&self, number: i64) {
         for level in &self.levels {
             level.count(number);
         }
     }
 
-    fn total(&self) -> u64 {
+    fn total(&self) -> i64 {
         self.levels[0].total()
     }
 }
 
 impl Tally for IntCounter {
     #[inline(always)]
-    fn count(&self, number: u64) {
-        self.inc_by(number);
+    fn count(&self, number: i64) {
+        self.inc_by(number as u64);
     }
 
-    fn total(&self) -> u64 {
-        self.get()
+    fn total(&self) -> i64 {
+        self.get() as i64
     }
 }
 
 impl Tally for TrAdder<i64> {
     #[inline(always)]
-    fn count(&self, number: u64) {
-        self.inc(number as i64);
+    fn count(&self, number: i64) {
+        self.inc(number);
     }
 
-    fn total(&self) -> u64 {
-        self.get() as u64
+    fn total(&self) -> i64 {
+        self.get()
     }
 }
 
@@ -193,14 +145,14 @@ impl<A: Tally> Racer for Counting<A> {
     }
 
     fn check(&self) -> Result<(), String> {
-        let counted: u64 = self
+        let counted: i64 = self
             .contender
             .distinct()
             .into_iter()
             .map(Tally::total)
             .sum();
         let done = self.done.get();
-        if counted != done {
+        if counted != done as i64 {
             return Err(format!("{done} times 1 were counted as {counted}"));
         }
         Ok(())

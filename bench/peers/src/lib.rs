@@ -15,7 +15,6 @@
 mod arena;
 mod bare;
 mod heap;
-mod huge;
 #[cfg(feature = "native")]
 mod native;
 mod pools;
@@ -25,7 +24,6 @@ mod wrappers;
 pub use arena::Arena;
 pub use bare::{BareCounter, BareStack};
 pub use heap::{Block, Heap, Library};
-pub use huge::without_huge_pages;
 #[cfg(feature = "native")]
 pub use native::{Jemalloc, Mimalloc, Snmalloc, jemalloc, mimalloc, snmalloc};
 pub use pools::{Buddy, Queue, Stack, buddy, queue, stack};

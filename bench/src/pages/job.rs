@@ -11,7 +11,7 @@ use crate::pages::contenders::{self, CLOCK};
 use crate::pages::row::{Row, Size};
 use crate::pages::scenario::{LARGE_BYTES, SMALL_BYTES, Scenario};
 use crate::pages::worst::Longest;
-use crate::pages::{churn, hold, retained, scenario, speed, touched, worst};
+use crate::pages::{churn, hold, retained, scenario, speed, worst};
 use crate::timing::{Effort, Slice};
 
 /// Report of such a process.
@@ -136,13 +136,6 @@ impl scenario::Job for Turn {
                 threads,
                 self.length.long_ns(),
             )),
-            Scenario::Touched => {
-                let touched = touched::run(pages)?;
-                vec![
-                    figure("cold", "frames/block", touched.cold),
-                    figure("warm", "frames/block", touched.warm),
-                ]
-            }
             Scenario::Hold => Vec::new(),
             Scenario::Retained => {
                 let kept = retained::run(pages, bytes, threads, self.length.period)?;

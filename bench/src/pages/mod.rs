@@ -9,7 +9,7 @@
 //! | `speed.rs` | *pair*, *deep*, *remote*: nanoseconds for an allocation and its free |
 //! | `churn.rs` | *churn*: percentiles of single operations beyond the caches |
 //! | `worst.rs` | *worst*: the longest operation when 32 threads share two CPUs |
-//! | `touched.rs`, `retained.rs`, `resident.rs` | *touched* and *retained*: frames of memory that an allocator uses and keeps |
+//! | `retained.rs`, `resident.rs` | *retained*: memory that an allocator keeps |
 //! | `job.rs`, `run.rs` | one measurement, and all of them in turns |
 //! | `table.rs`, `targets.rs` | the text about it |
 
@@ -26,7 +26,6 @@ mod scenario;
 mod speed;
 mod table;
 mod targets;
-mod touched;
 mod worst;
 
 pub use job::job;

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use bursar_bench_peers::Pages;
 
-use crate::pages::resident::Resident;
+use crate::pages::resident;
 use crate::pages::speed::alloc;
 
 /// Bytes that each thread holds in its turn.
@@ -83,7 +83,7 @@ pub fn run<P: Pages>(
             });
         }
         turns.await_turn(begin);
-        let before = Resident::now();
+        let before = resident::kept_bytes();
         turns.next();
         turns.await_turn(end);
         let measured = before.and_then(|before| after(pages, before, period));
@@ -94,11 +94,8 @@ pub fn run<P: Pages>(
 }
 
 /// Memory that is kept, at three times.
-fn after<P: Pages>(pages: &P, before: Resident, period: Duration) -> Result<Retained, String> {
-    let kept_bytes = || -> Result<u64, String> {
-        let now = Resident::now()?;
-        Ok(now.kept_bytes.saturating_sub(before.kept_bytes))
-    };
+fn after<P: Pages>(pages: &P, before: u64, period: Duration) -> Result<Retained, String> {
+    let kept_bytes = || Ok::<_, String>(resident::kept_bytes()?.saturating_sub(before));
     let at_once_bytes = kept_bytes()?;
     for _ in 0..PERIODS {
         thread::sleep(period);

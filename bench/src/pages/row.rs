@@ -6,13 +6,12 @@ use std::str::FromStr;
 use crate::pages::contenders;
 use crate::pages::scenario::Scenario;
 
-const SCENARIOS: [(Scenario, &str, &[usize]); 8] = [
+const SCENARIOS: [(Scenario, &str, &[usize]); 7] = [
     (Scenario::Pair, "pair", &[1, 2]),
     (Scenario::Deep, "deep", &[1, 2]),
     (Scenario::Remote, "remote", &[2]),
     (Scenario::Churn, "churn", &[2]),
     (Scenario::Worst, "worst", &[32]),
-    (Scenario::Touched, "touched", &[1]),
     (Scenario::Retained, "retained", &[64]),
     (Scenario::Hold, "hold", &[2]),
 ];

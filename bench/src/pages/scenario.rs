@@ -10,7 +10,6 @@ pub enum Scenario {
     Remote,
     Churn,
     Worst,
-    Touched,
     Retained,
     Hold,
 }

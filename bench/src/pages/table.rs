@@ -29,7 +29,7 @@ const LATENCY: [Column; 8] = [
     Column("max", Scenario::Churn, "free max", 2),
 ];
 
-const MEMORY: [Column; 7] = [
+const MEMORY: [Column; 5] = [
     Column(
         "worst by the clock, us",
         Scenario::Worst,
@@ -42,8 +42,6 @@ const MEMORY: [Column; 7] = [
         "on a CPU or asleep",
         32,
     ),
-    Column("frames touched, cold", Scenario::Touched, "cold", 1),
-    Column("warm", Scenario::Touched, "warm", 1),
     Column("kept at once, MiB", Scenario::Retained, "at once", 64),
     Column("idle, MiB", Scenario::Retained, "idle", 64),
     Column("one busy, MiB", Scenario::Retained, "busy", 64),
