@@ -67,8 +67,10 @@ mod ledger;
 mod policy;
 mod queue;
 mod report;
+mod shapes;
 
 pub use arbiter::{Admit, Arbiter, Grant, Widener};
 pub use ask::{AdmitError, Ask};
 pub use policy::{Order, Policy};
 pub use report::{Admissions, Counts, Granted, NotWidened, Waiting};
+pub use shapes::{Seen, Shapes};
