@@ -17,7 +17,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("bursar-arbiter", &["bursar", "bursar-machine"]),
     ("bursar-alloc", &["bursar", "bursar-machine"]),
     ("bursar-tower", &["bursar", "bursar-alloc"]),
-    ("bursar-datafusion", &["bursar", "bursar-alloc"]),
+    ("bursar-datafusion", &["bursar", "bursar-alloc", "bursar-arbiter"]),
     ("bursar-prometheus", &["bursar"]),
     ("bursar-serve", &["bursar", "bursar-prometheus"]),
     ("bursar-capi", &["bursar", "bursar-alloc", "bursar-machine"]),

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bursar::{Group, Level};
+use bursar_arbiter::Grant;
 
 use crate::history::History;
 use crate::names;
@@ -30,6 +31,8 @@ impl GroupPool {
             spill_from: Level::None,
             never_refused: Vec::new(),
             history: None,
+            widener: None,
+            tries: 1,
             #[cfg(feature = "real-bytes")]
             real: None,
         })
@@ -103,6 +106,21 @@ impl PoolBuilder {
     /// Sets the history that the pool's report goes to when the pool ends; none unless set.
     pub fn history(mut self, history: &History) -> Self {
         self.0.history = Some(history.clone());
+        self
+    }
+
+    /// Lets requests make a grant larger that is too small for them, from memory that nobody waits for; none unless set. So a query
+    /// grows before it spills while nobody waits, and spills first while somebody does. The pool's group must be the grant's, and so must
+    /// that of its [`PoolBuilder::share`].
+    pub fn grant(mut self, grant: &Grant) -> Self {
+        self.0.widener = Some(grant.widener());
+        self
+    }
+
+    /// Sets which try of its query the pool is for.
+    #[cfg(feature = "sql")]
+    pub(crate) fn tries(mut self, tries: u32) -> Self {
+        self.0.tries = tries;
         self
     }
 

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use bursar::{Bytes, ChargeError, Group, Host, Level, LimitReached, Machine, RemoveError};
+use bursar::{Bytes, Charge, ChargeError, Group, Host, Level, LimitReached, Machine, RemoveError};
+use bursar_arbiter::Widener;
 use datafusion_common::Result;
 use datafusion_execution::memory_pool::{
     MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation,
@@ -19,7 +20,7 @@ use crate::operators::{Live, Operator, Operators, Registry};
 use crate::real::Real;
 use crate::refusal::Refusal;
 use crate::report::{Leftover, OperatorReport, QueryReport};
-use crate::share::{FairShare, Held};
+use crate::share::{FairShare, Held, Standing};
 use crate::sort::{Part, Sort};
 use crate::spilling::{Watermark, worth_spilling};
 use crate::table::{Entry, Table};
@@ -86,6 +87,11 @@ pub struct GroupPool {
     /// Operators whose requests always succeed.
     never_refused: Vec<String>,
     history: Option<History>,
+    widener: Option<Widener>,
+    /// Most bytes that the query would have had, if a request had not been refused; 0 if none was.
+    needed: AtomicU64,
+    /// See [`QueryReport::tries`].
+    tries: u32,
     #[cfg(feature = "real-bytes")]
     real: Option<Real>,
     /// Whether it is in its history.
@@ -97,6 +103,9 @@ pub struct GroupPool {
     clock: Option<Host>,
     begun_ns: u64,
 }
+
+/// How often a request makes its grant larger before it is refused: other requests may take what was added.
+const WIDEN_TRIES: u32 = 4;
 
 /// The last refusals.
 #[derive(Clone, Default)]
@@ -116,6 +125,8 @@ pub(crate) struct Settings {
     pub(crate) spill_from: Level,
     pub(crate) never_refused: Vec<String>,
     pub(crate) history: Option<History>,
+    pub(crate) widener: Option<Widener>,
+    pub(crate) tries: u32,
     #[cfg(feature = "real-bytes")]
     pub(crate) real: Option<Real>,
 }
@@ -152,6 +163,9 @@ impl GroupPool {
             watermark,
             never_refused: settings.never_refused,
             history: settings.history,
+            widener: settings.widener,
+            needed: AtomicU64::new(0),
+            tries: settings.tries,
             #[cfg(feature = "real-bytes")]
             real: settings.real,
             has_ended: AtomicBool::new(false),
@@ -200,12 +214,23 @@ impl GroupPool {
             spills: everybody().map(|operator| operator.spills()).sum(),
             elapsed: Duration::from_nanos(now_ns.saturating_sub(self.begun_ns)),
             kept: self.kept(),
+            tries: self.tries,
             operators: reports,
             refused_by: last.by,
             last_refusal: last.limit,
             leftovers,
             #[cfg(feature = "real-bytes")]
             real: self.real.as_ref().map(Real::report),
+        }
+    }
+
+    /// Most bytes that the query would have had, if a request had not been refused; `None` if none was refused.
+    #[cfg(feature = "sql")]
+    pub(crate) fn needed(&self) -> Option<u64> {
+        // Relaxed: read after the error of the refusal has come here.
+        match self.needed.load(Ordering::Relaxed) {
+            0 => None,
+            needed => Some(needed.max(self.group.peak())),
         }
     }
 
@@ -427,7 +452,7 @@ impl GroupPool {
             let is_part =
                 |(sort, part): &(Arc<Sort>, Part)| *part == Part::Rows || sort.reads_files();
             if sort.as_ref().is_none_or(is_part)
-                && let Err(standing) = share.check(held.bytes(), bytes)
+                && let Err(standing) = self.check_share(share, held.bytes(), bytes)
             {
                 let group = share.group().path();
                 return Err(self.refuse(reservation, bytes, Refusal::Share { group, standing }));
@@ -435,7 +460,7 @@ impl GroupPool {
             // Before it is charged: see `FairShare::grown`.
             share.grown(held, bytes);
         }
-        match group.try_charge(bytes) {
+        match self.try_charge(group, bytes) {
             Ok(charge) => {
                 charge.forget();
                 if let Some((sort, part)) = &sort {
@@ -450,6 +475,47 @@ impl GroupPool {
                 Err(self.refuse(reservation, bytes, Refusal::Charge(error)))
             }
         }
+    }
+
+    /// Charges a group. If the grant is too small, it becomes larger first, if that is possible.
+    fn try_charge(&self, group: &Group, bytes: u64) -> std::result::Result<Charge, ChargeError> {
+        let mut charged = group.try_charge(bytes);
+        let Some(widener) = &self.widener else {
+            return charged;
+        };
+        for _ in 0..WIDEN_TRIES {
+            match &charged {
+                Err(ChargeError::LimitReached(reached))
+                    if widener.is_own(&reached.limited) && widener.widen(bytes).is_ok() =>
+                {
+                    charged = group.try_charge(bytes);
+                }
+                _ => break,
+            }
+        }
+        charged
+    }
+
+    /// Checks a request against a share. If the share is too small, the grant becomes larger first, if that is possible.
+    fn check_share(
+        &self,
+        share: &FairShare,
+        held: u64,
+        bytes: u64,
+    ) -> std::result::Result<(), Standing> {
+        let mut checked = share.check(held, bytes);
+        let Some(widener) = &self.widener else {
+            return checked;
+        };
+        for _ in 0..WIDEN_TRIES {
+            match &checked {
+                Err(standing) if widener.widen(standing.missing(held, bytes)).is_ok() => {
+                    checked = share.check(held, bytes);
+                }
+                _ => break,
+            }
+        }
+        checked
     }
 
     /// Returns whether pressure asks a consumer to spill: it holds enough, and has returned bytes since it was last
@@ -530,6 +596,9 @@ impl GroupPool {
         refusal: Refusal,
     ) -> datafusion_common::DataFusionError {
         let consumer = reservation.consumer();
+        let needed = self.group.reserved().saturating_add(bytes);
+        // Relaxed: see `needed`.
+        self.needed.fetch_max(needed, Ordering::Relaxed);
         self.operator_of(reservation).count_refusal();
         if let Some(entry) = self.table.find(consumer.id())
             && consumer.can_spill()

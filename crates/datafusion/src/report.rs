@@ -28,6 +28,8 @@ pub struct QueryReport {
     pub kept: u64,
     /// Time since the pool was made.
     pub elapsed: Duration,
+    /// Which try of the query this is, from 1 on. Only `TenantEngine` runs a query again.
+    pub tries: u32,
     /// Operators by first registration, including those whose consumers are gone. Empty under
     /// [`crate::Operators::Together`].
     pub operators: Vec<OperatorReport>,
@@ -100,6 +102,9 @@ impl fmt::Display for QueryReport {
         }
         if self.kept > 0 {
             write!(f, ", kept for its sorts {}", Bytes(self.kept))?;
+        }
+        if self.tries > 1 {
+            write!(f, ", try {}", self.tries)?;
         }
         for operator in &self.operators {
             write!(f, "\n  {operator}")?;
@@ -185,6 +190,7 @@ mod tests {
             spills: 2,
             kept: 3,
             elapsed: Duration::from_millis(1500),
+            tries: 2,
             operators: vec![sort, join],
             refused_by: None,
             last_refusal: None,
@@ -214,7 +220,7 @@ mod tests {
         };
         let expected = format!(
             "\
-/tenant/query: 1.00 KiB, peak 98.0 MiB, 1.500 s{real}, refused 3, spilled 2, overshot 1, kept for its sorts 3 B
+/tenant/query: 1.00 KiB, peak 98.0 MiB, 1.500 s{real}, refused 3, spilled 2, overshot 1, kept for its sorts 3 B, try 2
   ExternalSorter: 0 B, peak 96.0 MiB, 4 consumers, can spill, refused 3, spilled 2
   HashJoinInput: 1.00 KiB, peak 2.00 MiB, 1 consumer, cannot spill
   left behind: 1.00 KiB in HashJoinInput, by HashJoinInput#7, for 0.020 s

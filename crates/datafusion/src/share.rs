@@ -141,6 +141,18 @@ impl Standing {
         self.limit.saturating_sub(others.max(kept_back)) / parts
     }
 
+    /// Returns how many bytes more than it has now the group must be able to have, so that a spiller that holds `held` may have
+    /// `requested` more.
+    pub(crate) fn missing(&self, held: u64, requested: u64) -> u64 {
+        let standing = self.of(held);
+        let wanted = held.saturating_add(requested);
+        let missing = wanted.saturating_sub(standing.share()).max(requested);
+        // As large for all that share, and for the part that is kept back.
+        let parts = standing.active + standing.idle.min(1) + standing.merges.min(1) + 1;
+        let free = self.limit.saturating_sub(self.used);
+        free.saturating_add(missing.saturating_mul(parts))
+    }
+
     /// Returns whether a spiller that holds `held` may have `requested` more.
     pub(crate) fn allows(&self, held: u64, requested: u64) -> bool {
         if self.limit == u64::MAX {
