@@ -4,44 +4,23 @@ mod depth;
 mod error;
 mod prepared;
 mod readings;
+mod rules;
 mod tables;
 
 use std::fmt;
 use std::sync::Arc;
 
-use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::dataframe::DataFrame;
 use datafusion::execution::context::{SQLOptions, SessionContext};
 use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::logical_expr::{LogicalPlan, Statement};
 
 use crate::pool::GroupPool;
-use depth::{check_plan, on_stack, parse};
-use error::words;
 use prepared::Prepared;
-use tables::check_tables;
 
+pub(crate) use depth::on_stack;
 pub use error::TenantSqlError;
-
-/// Options that a tenant may set: those that change how text is read and shown, and nothing that runs.
-const MAY_SET: [&str; 9] = [
-    "datafusion.execution.time_zone",
-    "datafusion.explain.",
-    "datafusion.format.",
-    // Not the parser's recursion limit, nor what keeps more for each word.
-    "datafusion.sql_parser.default_null_ordering",
-    "datafusion.sql_parser.dialect",
-    "datafusion.sql_parser.enable_ident_normalization",
-    "datafusion.sql_parser.map_string_types_to_utf8view",
-    "datafusion.sql_parser.parse_float_as_decimal",
-    "datafusion.sql_parser.support_varchar_with_length",
-];
-
-/// The options of the runtime: its pool, its disk and its caches.
-const RUNTIME: &str = "datafusion.runtime.";
-const STATEMENT_BYTES_MAX: usize = 64 << 10;
-const DEPTH_MAX: usize = 100;
-const PLANNING_STACK_BYTES: usize = 64 << 20;
+pub(crate) use rules::Rules;
 
 /// A session for the statements of a tenant that is not trusted. No statement leaves the tenant's pool, or overflows the stack.
 ///
@@ -88,11 +67,7 @@ const PLANNING_STACK_BYTES: usize = 64 << 20;
 pub struct TenantSession {
     context: SessionContext,
     runtime: Arc<RuntimeEnv>,
-    options: SQLOptions,
-    may_set: Vec<String>,
-    statement_bytes_max: usize,
-    depth_max: usize,
-    planning_stack_bytes: usize,
+    rules: Rules,
     prepared: Prepared,
 }
 
@@ -100,8 +75,7 @@ impl fmt::Debug for TenantSession {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TenantSession")
             .field("pool", &self.runtime.memory_pool)
-            .field("options", &self.options)
-            .field("may_set", &self.may_set)
+            .field("rules", &self.rules)
             .finish_non_exhaustive()
     }
 }
@@ -122,13 +96,7 @@ impl TenantSession {
         Self {
             context,
             runtime,
-            options: SQLOptions::new()
-                .with_allow_ddl(false)
-                .with_allow_dml(false),
-            may_set: MAY_SET.map(str::to_owned).to_vec(),
-            statement_bytes_max: STATEMENT_BYTES_MAX,
-            depth_max: DEPTH_MAX,
-            planning_stack_bytes: PLANNING_STACK_BYTES,
+            rules: Rules::default(),
             prepared: Prepared::new(0),
         }
     }
@@ -136,20 +104,20 @@ impl TenantSession {
     /// Sets whether DDL, DML and statements such as `SET` are allowed; only the last are unless set. The runtime's options stay
     /// forbidden, and `PREPARE` needs [`TenantSession::prepared_max`] as well.
     pub fn allow(mut self, options: SQLOptions) -> Self {
-        self.options = options;
+        self.rules.options = options;
         self
     }
 
     /// Adds options that the tenant may set, by name, or by a beginning with a dot at the end. The runtime's options stay forbidden.
     pub fn may_set(mut self, name: impl Into<String>) -> Self {
-        self.may_set.push(name.into().to_lowercase());
+        self.rules.add_may_set(name);
         self
     }
 
     /// Bounds the bytes of a statement; 65,536 unless set. Its literals are part of it. Planning takes memory that no pool is charged
     /// for, about 40 bytes for each byte of a list of literals.
     pub fn statement_bytes_max(mut self, bytes: usize) -> Self {
-        self.statement_bytes_max = bytes;
+        self.rules.statement_bytes_max = bytes;
         self
     }
 
@@ -158,14 +126,14 @@ impl TenantSession {
     /// A stack of 2 MiB, as workers of tokio have it, is twice what 100 levels take in the dev profile. To allow more, give
     /// more stack to the threads that run queries, and to [`TenantSession::planning_stack_bytes`].
     pub fn depth_max(mut self, levels: usize) -> Self {
-        self.depth_max = levels;
+        self.rules.depth_max = levels;
         self
     }
 
     /// Sets the size of the stack on which statements are parsed and planned; 64 MiB unless set. Only the pages that planning touches take
     /// memory, until it ends. Collecting the frame uses the stack of its caller.
     pub fn planning_stack_bytes(mut self, bytes: usize) -> Self {
-        self.planning_stack_bytes = bytes;
+        self.rules.planning_stack_bytes = bytes;
         self
     }
 
@@ -182,22 +150,12 @@ impl TenantSession {
     /// [`TenantSqlError`].
     pub async fn sql(&self, text: &str) -> Result<DataFrame, TenantSqlError> {
         self.check_runtime()?;
-        let (bytes, max) = (text.len(), self.statement_bytes_max);
-        if bytes > max {
-            return Err(TenantSqlError::TooLong { bytes, max });
-        }
-        on_stack(self.planning_stack_bytes, self.start(text)).await
+        on_stack(self.rules.planning_stack_bytes, self.start(text)).await
     }
 
     /// Runs on the stack for planning, where all that a refused statement left is dropped as well.
     async fn start(&self, text: &str) -> Result<DataFrame, TenantSqlError> {
-        let state = self.context.state();
-        let dialect = state.config_options().sql_parser.dialect;
-        let statement = parse(text, dialect, self.depth_max)?;
-        check_tables(&statement, self.depth_max)?;
-        let plan = state.statement_to_plan(statement).await?;
-        let shape = check_plan(&plan, self.depth_max)?;
-        self.check(&plan)?;
+        let (plan, shape) = self.rules.plan(&self.context.state(), text).await?;
         let (mut kept, mut freed) = (None, None);
         if let LogicalPlan::Statement(Statement::Prepare(prepare)) = &plan {
             self.prepared
@@ -224,45 +182,5 @@ impl TenantSession {
             true => Ok(()),
             false => Err(TenantSqlError::RuntimeChanged),
         }
-    }
-
-    fn check(&self, plan: &LogicalPlan) -> Result<(), TenantSqlError> {
-        let mut forbidden = None;
-        plan.apply_with_subqueries(|node| {
-            if let Some(words) = words(node) {
-                // Verification looks at the nodes below as well, so the last one that fails is the one that is forbidden.
-                if self.options.verify_plan(node).is_err() {
-                    forbidden = Some(words.to_owned());
-                } else if let LogicalPlan::Statement(statement) = node {
-                    forbidden = forbidden.take().or_else(|| self.forbidden(statement));
-                }
-            }
-            Ok(TreeNodeRecursion::Continue)
-        })?;
-        match forbidden {
-            Some(what) => Err(TenantSqlError::Forbidden { what }),
-            None => Ok(()),
-        }
-    }
-
-    /// The option that a statement may not change. A kind of statement that an upgrade adds does not compile here.
-    fn forbidden(&self, statement: &Statement) -> Option<String> {
-        let (verb, variable) = match statement {
-            Statement::SetVariable(set) => ("SET", &set.variable),
-            Statement::ResetVariable(reset) => ("RESET", &reset.variable),
-            // `PREPARE` is counted and charged where it runs.
-            Statement::Prepare(_)
-            | Statement::TransactionStart(_)
-            | Statement::TransactionEnd(_)
-            | Statement::Execute(_)
-            | Statement::Deallocate(_) => return None,
-        };
-        let name = variable.to_lowercase();
-        let is_listed = |listed: &String| match listed.ends_with('.') {
-            true => name.starts_with(listed),
-            false => name == *listed,
-        };
-        let may = !name.starts_with(RUNTIME) && self.may_set.iter().any(is_listed);
-        (!may).then(|| format!("{verb} {}", bursar::printable(variable)))
     }
 }

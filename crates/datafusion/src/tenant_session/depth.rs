@@ -38,14 +38,14 @@ const COPIES: usize = 3;
 
 /// Levels and parts of a plan.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Shape {
+pub(crate) struct Shape {
     pub(super) levels: usize,
     /// Nodes and expressions.
     pub(super) parts: usize,
 }
 
 /// Polls a future on a stack of its own, so that its callers need none for it.
-pub(super) async fn on_stack<F: Future>(bytes: usize, future: F) -> F::Output {
+pub(crate) async fn on_stack<F: Future>(bytes: usize, future: F) -> F::Output {
     let mut future = pin!(future);
     poll_fn(|context| stacker::grow(bytes, || future.as_mut().poll(context))).await
 }
