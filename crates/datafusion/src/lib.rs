@@ -49,6 +49,8 @@
 //! * [`PoolBuilder::never_refuse`] exempts operators that fail to handle a refusal, such as `RepartitionExec` of
 //!   DataFusion 55.2: its query may then never end, under any pool.
 //! * [`History`] keeps the figures of finished queries.
+//! * With the feature `sql`, `TenantEngine` does this for each query of a server. It admits queries, so that they wait instead of being
+//!   refused, and runs those again that memory was too little for.
 //! * With the feature `sql`, `View` makes groups and queries tables: `SELECT * FROM bursar_memory()`.
 //! * A request of less than a quarter of a CPU's stock of 256 KiB seldom leaves its CPU. If many requests are of about
 //!   1 MiB, as with batches of 8,192 wide rows, and limits are far larger, build the memory with
@@ -96,6 +98,8 @@ mod spilling;
 mod sql;
 mod table;
 #[cfg(feature = "sql")]
+mod tenant_engine;
+#[cfg(feature = "sql")]
 mod tenant_session;
 
 use std::sync::Arc;
@@ -114,6 +118,10 @@ pub use share::FairShare;
 pub use spill_space::SpillSpace;
 #[cfg(feature = "sql")]
 pub use sql::View;
+#[cfg(feature = "sql")]
+pub use tenant_engine::{
+    Admitted, Repeat, Tenant, TenantEngine, TenantEngineBuilder, TenantEngineError, TenantStream,
+};
 #[cfg(feature = "sql")]
 pub use tenant_session::{TenantSession, TenantSqlError};
 

@@ -1,0 +1,325 @@
+//! An engine that runs the queries of tenants: admitted, charged, and run again if memory was too little.
+
+mod attempt;
+mod error;
+mod repeat;
+mod shape;
+mod stream;
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bursar::{Group, Memory};
+use bursar_arbiter::{Arbiter, Shapes};
+use datafusion::dataframe::DataFrame;
+use datafusion::execution::context::{SQLOptions, SessionContext};
+use datafusion::logical_expr::{DdlStatement, LogicalPlan, Statement};
+
+use crate::history::History;
+use crate::tenant_session::{Rules, TenantSqlError, on_stack};
+use attempt::Query;
+
+pub use error::TenantEngineError;
+pub use repeat::Repeat;
+pub use stream::{Admitted, TenantStream};
+
+/// Shapes whose peaks are known.
+const SHAPES_MAX: usize = 4096;
+
+/// Runs the queries of tenants. Each waits for its turn, gets a part of its tenant's memory, and loses no rows to a limit that it could
+/// have kept.
+///
+/// It is made once, from a session with the tables of all, and the arbiter of a memory. Cloning makes another handle. For each query it
+///
+/// 1. checks and plans the statement as [`TenantSession`](crate::TenantSession) does,
+/// 2. asks the arbiter for memory: as much as queries of its shape took before, or a part of the tenant's
+///    ([`bursar_arbiter::Policy::default_percent`]), and waits until it can have that, perhaps with fewer partitions,
+/// 3. plans and runs it with as many partitions as it was granted, in a [`GroupPool`](crate::GroupPool) of the grant's group. Its spillers
+///    share that grant, and `RepartitionExec` is never refused. A request that the grant is too small for makes it larger, while nobody waits,
+/// 4. gives back all at the end of the stream, and when it is dropped.
+///
+/// **Again.** If it is refused memory before its first rows were delivered, all that it had is given back, and it waits until it can have
+/// twice as much, or what it turned out to need. The third time it runs with one partition, alone in its tenant, with all that the
+/// tenant may have. See [`Repeat`] for the queries that never run twice. `now()` keeps its value.
+///
+/// The groups of tenants are the program's: it makes them before, with their limits, and keeps their handles. The arbiter needs a ticker
+/// ([`Arbiter::start_ticker`]) if the groups have bytes outside of queries, or waits are bounded.
+///
+/// ```
+/// use bursar::{Limits, Memory};
+/// use bursar_arbiter::{Arbiter, Policy};
+/// use bursar_datafusion::{TenantEngine, TenantEngineError};
+/// use datafusion::prelude::SessionContext;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let memory = Memory::builder().max(8 << 30).build()?;
+/// let acme = memory.root().child("acme", Limits::max(1 << 30))?;      // kept as long as the tenant
+/// let engine = TenantEngine::new(&SessionContext::new(), &Arbiter::new(&memory, Policy::default()));
+/// let batches = engine.tenant("acme")?.sql(None, "SELECT 1").await?.collect().await?;
+/// assert_eq!(batches[0].num_rows(), 1);
+/// assert!(matches!(engine.tenant("nobody"), Err(TenantEngineError::NoTenant { .. })));
+/// # assert_eq!(acme.reserved(), 0);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct TenantEngine {
+    engine: Arc<Engine>,
+}
+
+/// Settings of a [`TenantEngine`]; see [`TenantEngine::builder`].
+#[must_use = "a builder makes nothing until it builds"]
+pub struct TenantEngineBuilder(Engine);
+
+/// What all queries of an engine share.
+struct Engine {
+    shared: SessionContext,
+    arbiter: Arbiter,
+    disk: Option<Memory>,
+    history: Option<History>,
+    rules: Rules,
+    repeat: Repeat,
+    hold_first: usize,
+    patience: Option<Duration>,
+    percent: u32,
+    estimate: Box<dyn Fn(u64) -> u64 + Send + Sync>,
+    shapes: Mutex<Shapes>,
+}
+
+impl Engine {
+    fn shapes(&self) -> MutexGuard<'_, Shapes> {
+        self.shapes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for TenantEngine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TenantEngine")
+            .field("arbiter", &self.engine.arbiter)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for TenantEngineBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TenantEngineBuilder")
+            .field("arbiter", &self.0.arbiter)
+            .finish_non_exhaustive()
+    }
+}
+
+impl TenantEngine {
+    /// Makes the engine of a session, which runs no query itself, and of an arbiter.
+    ///
+    /// The session has the tables, functions and settings of all. Its `target_partitions` are the most that a query runs with.
+    pub fn new(shared: &SessionContext, arbiter: &Arbiter) -> Self {
+        Self::builder(shared, arbiter).build()
+    }
+
+    /// Returns the settings of an engine.
+    pub fn builder(shared: &SessionContext, arbiter: &Arbiter) -> TenantEngineBuilder {
+        TenantEngineBuilder(Engine {
+            shared: shared.clone(),
+            arbiter: arbiter.clone(),
+            disk: None,
+            history: None,
+            rules: Rules::default(),
+            repeat: Repeat::Auto,
+            hold_first: 0,
+            patience: None,
+            percent: 90,
+            estimate: Box::new(|bytes| bytes),
+            shapes: Mutex::new(Shapes::new(SHAPES_MAX)),
+        })
+    }
+
+    /// Finds a tenant by the path of its group, such as `acme` or `europe/acme`. The handle keeps the group.
+    ///
+    /// # Errors
+    /// [`TenantEngineError::NoTenant`]. A name from a request never makes a group.
+    pub fn tenant(&self, path: &str) -> Result<Tenant, TenantEngineError> {
+        let found = find(self.engine.arbiter.memory(), path);
+        let group = found.ok_or_else(|| TenantEngineError::NoTenant {
+            path: path.to_owned(),
+        })?;
+        let disk = self.engine.disk.as_ref();
+        let disk = disk.map(|disk| find(disk, path).unwrap_or_else(|| disk.root()));
+        Ok(Tenant {
+            engine: self.engine.clone(),
+            group,
+            disk,
+            score: 0,
+        })
+    }
+}
+
+/// The group at a path of names; none for the root.
+fn find(memory: &Memory, path: &str) -> Option<Group> {
+    let names = path.strip_prefix('/').unwrap_or(path);
+    let mut group = memory.root();
+    for name in names.split('/') {
+        group = group.find(name)?;
+    }
+    Some(group)
+}
+
+impl TenantEngineBuilder {
+    /// Charges spill files to a tree of disk space; to none unless set. A tenant's files are charged to the group with the path of
+    /// its group, or to the root if there is none. See [`SpillSpace`](crate::SpillSpace).
+    pub fn disk(mut self, disk: &Memory) -> Self {
+        self.0.disk = Some(disk.clone());
+        self
+    }
+
+    /// Sets the history that the report of each try goes to; none unless set.
+    pub fn history(mut self, history: &History) -> Self {
+        self.0.history = Some(history.clone());
+        self
+    }
+
+    /// Sets whether DDL, DML and statements such as `SET` are allowed; see [`TenantSession::allow`](crate::TenantSession::allow).
+    pub fn allow(mut self, options: SQLOptions) -> Self {
+        self.0.rules.options = options;
+        self
+    }
+
+    /// Adds options that tenants may set in sessions of their own; see [`TenantSession::may_set`](crate::TenantSession::may_set).
+    pub fn may_set(mut self, name: impl Into<String>) -> Self {
+        self.0.rules.add_may_set(name);
+        self
+    }
+
+    /// Sets which queries run again; [`Repeat::Auto`] unless set.
+    pub fn repeat(mut self, repeat: Repeat) -> Self {
+        self.0.repeat = repeat;
+        self
+    }
+
+    /// Holds the first rows of each query until they take so many bytes, or it ends; 0 unless set. Until then it can run again. Rows
+    /// that are held are charged to the query. If they are refused, they are delivered.
+    pub fn hold_first(mut self, bytes: usize) -> Self {
+        self.0.hold_first = bytes;
+        self
+    }
+
+    /// Bounds the time that a query waits for admission; without end unless set. See [`bursar_arbiter::Ask::patience`] for who notices.
+    pub fn patience(mut self, patience: Duration) -> Self {
+        self.0.patience = Some(patience);
+        self
+    }
+
+    /// Sets which of the last peaks of its shape a query asks for, percent; 90 unless set. With 100 it is the largest of the last eight.
+    pub fn percent(mut self, percent: u32) -> Self {
+        self.0.percent = percent;
+        self
+    }
+
+    /// Changes what a query asks for, from the bytes that queries of its shape took. For example, it adds a margin.
+    pub fn estimate(mut self, estimate: impl Fn(u64) -> u64 + Send + Sync + 'static) -> Self {
+        self.0.estimate = Box::new(estimate);
+        self
+    }
+
+    /// Makes the engine.
+    pub fn build(self) -> TenantEngine {
+        TenantEngine {
+            engine: Arc::new(self.0),
+        }
+    }
+}
+
+/// A tenant of a [`TenantEngine`]. Keeps the tenant's group as a handle does.
+#[derive(Clone)]
+pub struct Tenant {
+    engine: Arc<Engine>,
+    group: Group,
+    disk: Option<Group>,
+    score: i32,
+}
+
+impl fmt::Debug for Tenant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Tenant").field(&self.group).finish()
+    }
+}
+
+/// Number of the next query, of all engines: they may have groups of one tenant.
+static NEXT: AtomicU64 = AtomicU64::new(1);
+
+impl Tenant {
+    /// The tenant's group.
+    pub fn group(&self) -> &Group {
+        &self.group
+    }
+
+    /// Sets the score of the queries that this handle runs, among those of the tenant; 0 unless set. Higher ones come first.
+    pub fn score(mut self, score: i32) -> Self {
+        self.score = score;
+        self
+    }
+
+    /// Plans a statement, waits until it is admitted, and begins to run it. Dropping the future gives up.
+    ///
+    /// `context` is the session of the tenant's client, with its settings and perhaps tables of its own; without one it is the session
+    /// of all, which `SET` cannot change. Its memory pool is not used. `PREPARE` is forbidden, because nothing would be charged for what
+    /// it keeps; `EXECUTE` runs what the program has prepared.
+    ///
+    /// # Errors
+    /// [`TenantEngineError`].
+    pub async fn sql(
+        &self,
+        context: Option<&SessionContext>,
+        text: &str,
+    ) -> Result<TenantStream, TenantEngineError> {
+        let stack = self.engine.rules.planning_stack_bytes;
+        let planned = on_stack(stack, self.plan(context, text)).await;
+        self.run(planned.map_err(TenantEngineError::Statement)?)
+            .await
+    }
+
+    async fn plan(
+        &self,
+        context: Option<&SessionContext>,
+        text: &str,
+    ) -> Result<DataFrame, TenantSqlError> {
+        let of_all = &self.engine.shared;
+        let state = context.unwrap_or(of_all).state();
+        let (plan, _) = self.engine.rules.plan(&state, text).await?;
+        let forbidden = |what: &str| {
+            Err(TenantSqlError::Forbidden {
+                what: what.to_owned(),
+            })
+        };
+        match &plan {
+            LogicalPlan::Statement(Statement::Prepare(_)) => forbidden("PREPARE"),
+            LogicalPlan::Statement(Statement::Deallocate(_)) => forbidden("DEALLOCATE"),
+            LogicalPlan::Statement(Statement::Execute(_)) => {
+                Ok(context.unwrap_or(of_all).execute_logical_plan(plan).await?)
+            }
+            LogicalPlan::Statement(_)
+            | LogicalPlan::Ddl(DdlStatement::CreateFunction(_) | DdlStatement::DropFunction(_)) => {
+                match context {
+                    Some(context) => Ok(context.execute_logical_plan(plan).await?),
+                    None => forbidden("SET, or functions, without a session of its own"),
+                }
+            }
+            _ => Ok(DataFrame::new(state, plan)),
+        }
+    }
+
+    /// Does the same for a plan of the program, which is not checked.
+    ///
+    /// # Errors
+    /// [`TenantEngineError`].
+    pub async fn run(&self, frame: DataFrame) -> Result<TenantStream, TenantEngineError> {
+        // Relaxed: only unique.
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let query = Arc::new(Query::new(self, format!("query-{number}"), frame));
+        let ask = query.first_ask();
+        let first = query.clone().begin(1, ask).await?;
+        Ok(TenantStream::new(query, first))
+    }
+}

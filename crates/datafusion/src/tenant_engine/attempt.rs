@@ -1,0 +1,293 @@
+//! One query, and its tries.
+
+use std::sync::Arc;
+
+use bursar::{Group, printable};
+use bursar_arbiter::{Ask, Grant};
+use datafusion::dataframe::DataFrame;
+use datafusion::error::{DataFusionError, Result};
+use datafusion::execution::context::{SessionContext, SessionState};
+use datafusion::execution::runtime_env::RuntimeEnvBuilder;
+use datafusion::execution::{SendableRecordBatchStream, SessionStateBuilder};
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::physical_plan::execute_stream;
+
+use super::error::TenantEngineError;
+use super::repeat::is_endless;
+use super::{Engine, Tenant, shape};
+use crate::pool::GroupPool;
+use crate::share::FairShare;
+use crate::spill_space::SpillSpace;
+use crate::tenant_session::on_stack;
+
+/// Tries of a query, the last of which is alone.
+const TRIES_MAX: u32 = 3;
+/// Fewest bytes that a query asks for, if its tenant may have so many.
+const ASKED_MIN: u64 = 1 << 20;
+
+/// A planned query.
+pub(super) struct Query {
+    pub(super) engine: Arc<Engine>,
+    tenant: Group,
+    disk: Option<Group>,
+    score: i32,
+    /// Name of its group.
+    name: String,
+    /// All tries have this state, and with it the value of `now()`.
+    state: SessionState,
+    plan: LogicalPlan,
+    pub(super) shape: u64,
+    may_repeat: bool,
+}
+
+/// A try that runs. In this order all goes: what DataFusion runs, its pool, and the grant that pays for it.
+pub(super) struct Attempt {
+    pub(super) stream: SendableRecordBatchStream,
+    pub(super) pool: Arc<GroupPool>,
+    pub(super) grant: Grant,
+    /// From 1 on.
+    pub(super) number: u32,
+    /// Bytes of its grant when it began.
+    pub(super) granted: u64,
+    is_endless: bool,
+}
+
+/// A try that was refused memory and has ended, and what the next one needs.
+pub(super) struct Refused {
+    /// The group of its grant. Bytes may be charged to it still.
+    group: Group,
+    number: u32,
+    needed: u64,
+    width: u32,
+    error: DataFusionError,
+}
+
+enum Failed {
+    Refused(Refused),
+    Other(TenantEngineError),
+}
+
+impl Query {
+    pub(super) fn new(tenant: &Tenant, name: String, frame: DataFrame) -> Self {
+        let (state, plan) = frame.into_parts();
+        Self {
+            engine: tenant.engine.clone(),
+            tenant: tenant.group.clone(),
+            disk: tenant.disk.clone(),
+            score: tenant.score,
+            name,
+            shape: shape::key(&tenant.group.path(), &plan),
+            may_repeat: tenant.engine.repeat.allows(&plan),
+            state,
+            plan,
+        }
+    }
+
+    fn ask(&self) -> Ask {
+        let ask = Ask::new(&self.tenant, &self.name)
+            .score(self.score)
+            .estimated();
+        match self.engine.patience {
+            Some(patience) => ask.patience(patience),
+            None => ask,
+        }
+    }
+
+    /// Asks for what queries of this shape took before.
+    pub(super) fn first_ask(&self) -> Ask {
+        if let LogicalPlan::EmptyRelation(_)
+        | LogicalPlan::Explain(_)
+        | LogicalPlan::DescribeTable(_) = self.plan
+        {
+            return self.ask().least(1, 0).wanted(1);
+        }
+        let partitions = self.state.config().target_partitions();
+        let widest = u32::try_from(partitions).unwrap_or(u32::MAX).max(1);
+        let ask = self.ask().width(1..=widest);
+        let percent = self.engine.percent;
+        let seen = self.engine.shapes().seen(self.shape, percent);
+        let Some(seen) = seen else {
+            return ask;
+        };
+        let peak = (self.engine.estimate)(seen.peak).max(ASKED_MIN);
+        let peak = peak.min(self.most());
+        // Half of it is taken by each partition.
+        let each = peak / 2 / u64::from(seen.width.max(1));
+        ask.least(peak / 2, each)
+            .wanted(peak.saturating_add(peak / 8))
+    }
+
+    /// Asks again after a refusal.
+    fn next_ask(&self, refused: &Refused) -> Ask {
+        let needed = refused.needed.min(self.most());
+        let ask = self.ask().least(needed, 0);
+        match refused.number + 1 < TRIES_MAX {
+            true => ask.width(1..=refused.width),
+            // One partition needs the least memory.
+            false => ask.alone(),
+        }
+    }
+
+    /// The most bytes that all grants of the tenant can have together: what the limits on its way leave beside that which is charged
+    /// outside of grants. Who asked for more than that would wait without end.
+    fn most(&self) -> u64 {
+        let grants = self.engine.arbiter.admissions().grants;
+        let mut most = u64::MAX;
+        let mut group = Some(self.tenant.clone());
+        while let Some(at) = group {
+            let max = at.limits().max;
+            if max != u64::MAX {
+                let path = format!("{}/", at.path().trim_end_matches('/'));
+                let is_below = grants.iter().filter(|grant| grant.path.starts_with(&path));
+                let granted: u64 = is_below.map(|grant| grant.charged).sum();
+                let outside = at.reserved().saturating_sub(granted);
+                most = most.min(max.saturating_sub(outside));
+            }
+            group = at.parent();
+        }
+        most.max(1)
+    }
+
+    /// Waits until it is admitted, and begins to run. If it is refused memory by then, runs again.
+    pub(super) async fn begin(
+        self: Arc<Self>,
+        mut number: u32,
+        mut ask: Ask,
+    ) -> std::result::Result<Attempt, TenantEngineError> {
+        loop {
+            match self.attempt(number, ask).await {
+                Ok(attempt) => return Ok(attempt),
+                Err(Failed::Other(error)) => return Err(error),
+                Err(Failed::Refused(refused)) => {
+                    if refused.number >= TRIES_MAX || !self.may_repeat {
+                        return Err(refused.error.into());
+                    }
+                    refused.group.emptied().await;
+                    ask = self.next_ask(&refused);
+                    number += 1;
+                }
+            }
+        }
+    }
+
+    /// Waits until all of a refused try is gone, and begins the next one.
+    pub(super) async fn again(self: Arc<Self>, refused: Refused) -> Result<Attempt> {
+        refused.group.emptied().await;
+        let ask = self.next_ask(&refused);
+        let begun = self.begin(refused.number + 1, ask).await;
+        begun.map_err(|error| match error {
+            TenantEngineError::DataFusion(error) => error,
+            other => refused
+                .error
+                .context(format!("the query cannot run again: {other}")),
+        })
+    }
+
+    async fn attempt(&self, number: u32, ask: Ask) -> std::result::Result<Attempt, Failed> {
+        let admitted = self.engine.arbiter.admit(ask).await;
+        let grant =
+            admitted.map_err(|error| Failed::Other(TenantEngineError::NotAdmitted(error)))?;
+        let share = FairShare::new(grant.group());
+        let mut builder = GroupPool::builder(grant.group().clone())
+            .share(&share)
+            .grant(&grant)
+            // Which may hang in DataFusion 55.2, if it is refused.
+            .never_refuse(["RepartitionExec"])
+            .tries(number);
+        if let Some(history) = &self.engine.history {
+            builder = builder.history(history);
+        }
+        let pool = builder.build();
+        let granted = grant.bytes();
+        match self.execute(&pool, grant.width()).await {
+            Ok((stream, is_endless)) => Ok(Attempt {
+                stream,
+                pool,
+                grant,
+                number,
+                granted,
+                is_endless,
+            }),
+            Err(error) => Err(match refusal(&pool, &error) {
+                Some(needed) => Failed::Refused(Refused {
+                    needed: needed.max(granted.saturating_mul(2)),
+                    group: grant.group().clone(),
+                    number,
+                    width: grant.width(),
+                    error,
+                }),
+                None => Failed::Other(error.into()),
+            }),
+        }
+    }
+
+    /// Plans the query for its width, and executes the plan. Returns also whether it has a source that never ends.
+    async fn execute(
+        &self,
+        pool: &Arc<GroupPool>,
+        width: u32,
+    ) -> Result<(SendableRecordBatchStream, bool)> {
+        let shared = self.state.runtime_env();
+        let mut runtime =
+            RuntimeEnvBuilder::from_runtime_env(shared).with_memory_pool(pool.clone());
+        if let Some(disk) = &self.disk {
+            let space = SpillSpace::new(disk.clone(), shared.disk_manager.clone());
+            runtime = runtime.with_disk_manager_builder(space.into_builder());
+        }
+        let config = self.state.config().clone();
+        let config = config
+            .with_target_partitions(width as usize)
+            // Another one would take the place of that with the tables, in the list that all share.
+            .with_create_default_catalog_and_schema(false);
+        let mut state = SessionStateBuilder::new_from_existing(self.state.clone())
+            .with_config(config)
+            .with_runtime_env(runtime.build_arc()?)
+            .build();
+        let mut plan = self.plan.clone();
+        let stack = self.engine.rules.planning_stack_bytes;
+        on_stack(stack, async move {
+            if let LogicalPlan::Ddl(_) = &plan {
+                let context = SessionContext::new_with_state(state);
+                let frame = context.execute_logical_plan(plan).await?;
+                (state, plan) = frame.into_parts();
+            }
+            let physical = state.create_physical_plan(&plan).await?;
+            let is_endless = is_endless(&physical);
+            Ok((execute_stream(physical, state.task_ctx())?, is_endless))
+        })
+        .await
+    }
+}
+
+impl Attempt {
+    /// Ends the try. Tells whether its query can run again after this error; otherwise returns the error.
+    pub(super) fn refused(self, query: &Query, error: DataFusionError) -> Result<Refused> {
+        let Some(needed) = refusal(&self.pool, &error) else {
+            return Err(error);
+        };
+        if !query.may_repeat || self.is_endless || self.number >= TRIES_MAX {
+            return Err(error);
+        }
+        Ok(Refused {
+            needed: needed.max(self.grant.bytes().saturating_mul(2)),
+            group: self.grant.group().clone(),
+            number: self.number,
+            width: self.grant.width(),
+            error,
+        })
+    }
+}
+
+/// The bytes that a query turned out to need, if an error is its pool's refusal.
+fn refusal(pool: &GroupPool, error: &DataFusionError) -> Option<u64> {
+    match error.find_root() {
+        // The disk's limit has the same error, and no pool's text.
+        DataFusionError::ResourcesExhausted(text)
+            if text.contains("cannot reserve ")
+                && text.contains(&printable(&pool.group().path()).to_string()) =>
+        {
+            pool.needed()
+        }
+        _ => None,
+    }
+}

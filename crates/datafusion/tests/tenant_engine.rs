@@ -1,0 +1,642 @@
+//! Queries of tenants wait for their turn, run again if memory was too little, and give all back.
+#![cfg(feature = "sql")]
+
+use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::SystemTime;
+
+use bursar::{Freshness, Group, Limits, Memory};
+use bursar_arbiter::{Admit, AdmitError, Arbiter, Ask, Grant, Policy};
+use bursar_datafusion::{
+    FairShare, GroupPool, History, Repeat, Tenant, TenantEngine, TenantEngineBuilder,
+    TenantEngineError, TenantSqlError,
+};
+use datafusion::arrow::array::{
+    Array, Int64Array, RecordBatch, StringArray, TimestampNanosecondArray,
+};
+use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use datafusion::catalog::streaming::StreamingTable;
+use datafusion::datasource::MemTable;
+use datafusion::error::{DataFusionError, Result};
+use datafusion::execution::context::SQLOptions;
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::logical_expr::{ColumnarValue, Volatility, create_udf};
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::streaming::PartitionStream;
+use datafusion::prelude::{SessionConfig, SessionContext};
+use futures::{FutureExt, StreamExt};
+
+const MIB: u64 = 1 << 20;
+/// Limit of the tenant.
+const MAX: u64 = 16 * MIB;
+/// What a query is granted whose shape is not known.
+const SHARE: u64 = MAX / 4;
+const ROWS: i64 = 30_000;
+const PARTITIONS: usize = 2;
+
+struct Scene {
+    memory: Memory,
+    group: Group,
+    arbiter: Arbiter,
+    context: SessionContext,
+    history: History,
+}
+
+/// A tenant `t`, and a table `t` of `ROWS` different numbers, each with a text of 100 bytes: about 4 MiB.
+fn scene(max: u64) -> Scene {
+    let memory = Memory::builder().build().unwrap();
+    let config = SessionConfig::new()
+        .with_target_partitions(PARTITIONS)
+        .with_batch_size(1024)
+        .with_sort_spill_reservation_bytes(256 << 10);
+    let context = SessionContext::new_with_config(config);
+    let fields = vec![
+        Field::new("k", DataType::Int64, false),
+        Field::new("s", DataType::Utf8, false),
+    ];
+    let schema = Arc::new(Schema::new(fields));
+    let batches = (0..ROWS).step_by(1000).map(|from| {
+        let keys: Vec<i64> = (from..from + 1000).map(|at| at * 7919 % ROWS).collect();
+        let texts = keys.iter().map(|key| format!("{key:0>100}"));
+        let texts = StringArray::from_iter_values(texts);
+        RecordBatch::try_new(
+            schema.clone(),
+            vec![Arc::new(Int64Array::from(keys)), Arc::new(texts)],
+        )
+        .unwrap()
+    });
+    let table = MemTable::try_new(schema.clone(), vec![batches.collect()]).unwrap();
+    context.register_table("t", Arc::new(table)).unwrap();
+    Scene {
+        group: memory.root().child("t", Limits::max(max)).unwrap(),
+        arbiter: Arbiter::new(&memory, Policy::default()),
+        context,
+        history: History::new(100),
+        memory,
+    }
+}
+
+impl Scene {
+    fn builder(&self) -> TenantEngineBuilder {
+        TenantEngine::builder(&self.context, &self.arbiter).history(&self.history)
+    }
+
+    fn tenant(&self) -> Tenant {
+        self.builder().build().tenant("t").unwrap()
+    }
+
+    /// From now on no grant of the tenant becomes larger: another grant has a part, and somebody waits for more than the rest.
+    fn crowd(&self) -> (Grant, Admit) {
+        let other = Ask::new(&self.group, "other")
+            .least(4 * MIB, 0)
+            .wanted(4 * MIB);
+        let other = self.arbiter.try_admit(other).unwrap();
+        let waits = Ask::new(&self.group, "waits")
+            .least(MAX - MIB, 0)
+            .wanted(MAX - MIB);
+        let mut waits = self.arbiter.admit(waits);
+        assert!((&mut waits).now_or_never().is_none());
+        (other, waits)
+    }
+
+    /// All bytes come back.
+    async fn assert_all_is_given_back(&self) {
+        let admissions = self.arbiter.admissions();
+        assert!(
+            admissions.grants.is_empty() && admissions.waiting.is_empty(),
+            "{admissions:?}"
+        );
+        self.group.close().unwrap();
+        self.group.emptied().await;
+        let root = self.memory.root().read(Freshness::Exact).unwrap();
+        assert_eq!(root.usage_bytes(), 0);
+    }
+}
+
+fn rows(batches: &[RecordBatch]) -> i64 {
+    batches.iter().map(|batch| batch.num_rows() as i64).sum()
+}
+
+async fn collect(tenant: &Tenant, sql: &str) -> Vec<RecordBatch> {
+    let stream = tenant.sql(None, sql).await.unwrap();
+    stream.collect().await.unwrap()
+}
+
+/// A source that reserves memory before each of its two batches, and counts its readers.
+#[derive(Debug)]
+struct Hungry {
+    schema: SchemaRef,
+    /// Bytes.
+    first: u64,
+    second: u64,
+    /// Bytes that each reader reserves more than the one before, at first.
+    step: u64,
+    readers: AtomicUsize,
+    first_read: OnceLock<SystemTime>,
+}
+
+impl Hungry {
+    /// Registers it as `hungry`.
+    fn register(scene: &Scene, first: u64, second: u64, step: u64) -> Arc<Self> {
+        let schema = Arc::new(Schema::new(vec![Field::new("n", DataType::Int64, false)]));
+        let hungry = Arc::new(Self {
+            schema: schema.clone(),
+            first,
+            second,
+            step,
+            readers: AtomicUsize::new(0),
+            first_read: OnceLock::new(),
+        });
+        let table = StreamingTable::try_new(schema, vec![hungry.clone()]).unwrap();
+        scene
+            .context
+            .register_table("hungry", Arc::new(table))
+            .unwrap();
+        hungry
+    }
+
+    fn readers(&self) -> usize {
+        self.readers.load(Ordering::SeqCst)
+    }
+}
+
+impl PartitionStream for Hungry {
+    fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    fn execute(&self, context: Arc<TaskContext>) -> SendableRecordBatchStream {
+        self.first_read.get_or_init(SystemTime::now);
+        let readers = self.readers.fetch_add(1, Ordering::SeqCst) as u64;
+        let first = self.first + readers * self.step;
+        let reservation = MemoryConsumer::new("Hungry").register(context.memory_pool());
+        let schema = self.schema.clone();
+        let batches = futures::stream::iter([first, self.second]).map(move |bytes| {
+            reservation.try_grow(bytes as usize)?;
+            let column = Arc::new(Int64Array::from(vec![bytes as i64]));
+            Ok(RecordBatch::try_new(schema.clone(), vec![column])?)
+        });
+        Box::pin(RecordBatchStreamAdapter::new(self.schema.clone(), batches))
+    }
+}
+
+fn is_exhausted(error: &DataFusionError) -> bool {
+    matches!(error.find_root(), DataFusionError::ResourcesExhausted(_))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn six_queries_of_one_tenant_all_end() {
+    let scene = scene(4 * MIB);
+    let tenant = scene.tenant();
+    let queries = (0..6).map(|_| {
+        let tenant = tenant.clone();
+        tokio::spawn(async move { rows(&collect(&tenant, "SELECT * FROM t ORDER BY k").await) })
+    });
+    for query in queries.collect::<Vec<_>>() {
+        assert_eq!(query.await.unwrap(), ROWS);
+    }
+    // It cannot spill, and takes more than the share of a query: some run again.
+    let queries = (0..6).map(|_| {
+        let tenant = tenant.clone();
+        let join = "SELECT count(*) FROM (SELECT k, s FROM t WHERE k < 7500) a JOIN t b ON a.k = b.k AND a.s = b.s";
+        tokio::spawn(async move { collect(&tenant, join).await })
+    });
+    for query in queries.collect::<Vec<_>>() {
+        let batches = query.await.unwrap();
+        let count = batches[0]
+            .column(0)
+            .as_any()
+            .downcast_ref::<Int64Array>()
+            .unwrap();
+        assert_eq!(count.value(0), 7_500);
+    }
+    scene.assert_all_is_given_back().await;
+}
+
+#[test]
+fn queries_with_grants_of_different_sizes_each_have_their_own_share() {
+    let scene = scene(9 * MIB);
+    let ask = |name: &str, bytes| Ask::new(&scene.group, name).least(bytes, 0).wanted(bytes);
+    let small = scene.arbiter.try_admit(ask("small", MIB)).unwrap();
+    let large = scene.arbiter.try_admit(ask("large", 8 * MIB)).unwrap();
+    let spiller = |grant: &Grant| {
+        let share = FairShare::new(grant.group());
+        let builder = GroupPool::builder(grant.group().clone());
+        let pool: Arc<dyn MemoryPool> = builder.share(&share).grant(grant).build();
+        let consumer = MemoryConsumer::new("ExternalSorter[0]").with_can_spill(true);
+        consumer.register(&pool)
+    };
+    let (of_small, of_large) = (spiller(&small), spiller(&large));
+    assert!(of_small.try_grow((MIB / 2) as usize).is_ok());
+    assert!(of_large.try_grow((4 * MIB) as usize).is_ok());
+    assert!(of_small.try_grow(MIB as usize).is_err());
+    assert!(of_large.try_grow((3 * MIB) as usize).is_ok());
+    assert!(of_small.try_grow((MIB / 4) as usize).is_ok());
+    assert_eq!((small.bytes(), large.bytes()), (MIB, 8 * MIB));
+}
+
+#[test]
+fn a_grant_grows_before_a_spill_unless_somebody_waits() {
+    let scene = scene(MAX);
+    let grant = Ask::new(&scene.group, "q").least(MIB, 0).wanted(MIB);
+    let grant = scene.arbiter.try_admit(grant).unwrap();
+    let share = FairShare::new(grant.group());
+    let builder = GroupPool::builder(grant.group().clone());
+    let pool: Arc<dyn MemoryPool> = builder.share(&share).grant(&grant).build();
+    let spiller = MemoryConsumer::new("ExternalSorter[0]").with_can_spill(true);
+    let spiller = spiller.register(&pool);
+    let other = MemoryConsumer::new("HashJoinInput").register(&pool);
+    spiller.try_grow((2 * MIB) as usize).unwrap();
+    other.try_grow((2 * MIB) as usize).unwrap();
+    assert!(grant.bytes() >= 4 * MIB);
+    let crowd = scene.crowd();
+    let before = grant.bytes();
+    assert!(spiller.try_grow((4 * MIB) as usize).is_err());
+    assert!(other.try_grow((4 * MIB) as usize).is_err());
+    assert_eq!(grant.bytes(), before);
+    drop(crowd);
+    other.try_grow((4 * MIB) as usize).unwrap();
+    spiller.try_grow((2 * MIB) as usize).unwrap();
+}
+
+#[tokio::test]
+async fn a_stream_that_is_dropped_half_way_gives_all_back() {
+    let scene = scene(MAX);
+    let tenant = scene.tenant();
+    let mut stream = tenant
+        .sql(None, "SELECT * FROM t ORDER BY k")
+        .await
+        .unwrap();
+    assert!(stream.next().await.unwrap().is_ok());
+    assert_eq!(scene.arbiter.admissions().grants.len(), 1);
+    assert!(stream.report().unwrap().peak > 0);
+    drop(stream);
+    scene.assert_all_is_given_back().await;
+}
+
+#[tokio::test]
+async fn a_query_that_is_cancelled_in_the_queue_leaves_it() {
+    let scene = scene(MAX);
+    let tenant = scene.tenant();
+    let all = scene
+        .arbiter
+        .try_admit(Ask::new(&scene.group, "all").alone())
+        .unwrap();
+    let mut waits = Box::pin(tenant.sql(None, "SELECT * FROM t"));
+    assert!((&mut waits).now_or_never().is_none());
+    assert_eq!(scene.arbiter.admissions().waiting.len(), 1);
+    drop(waits);
+    assert!(scene.arbiter.admissions().waiting.is_empty());
+    drop(all);
+    assert_eq!(rows(&collect(&tenant, "SELECT * FROM t").await), ROWS);
+    scene.assert_all_is_given_back().await;
+}
+
+#[tokio::test]
+async fn a_tenant_that_is_removed_ends_its_queue() {
+    let scene = scene(MAX);
+    let tenant = scene.tenant();
+    let charge = scene.group.try_charge(MAX).unwrap();
+    let mut waits = Box::pin(tenant.sql(None, "SELECT * FROM t"));
+    assert!((&mut waits).now_or_never().is_none());
+    scene.group.remove().unwrap();
+    scene.arbiter.tick();
+    let error = waits.await.unwrap_err();
+    assert!(
+        matches!(
+            error,
+            TenantEngineError::NotAdmitted(AdmitError::Removed { .. })
+        ),
+        "{error}"
+    );
+    assert_eq!(
+        error.to_string(),
+        "the query was not admitted: the group /t was removed"
+    );
+    drop(charge);
+}
+
+#[tokio::test]
+async fn a_function_that_panics_gives_all_back() {
+    let scene = scene(MAX);
+    let panics = |_: &[ColumnarValue]| -> Result<ColumnarValue> { panic!("on purpose") };
+    let types = vec![DataType::Int64];
+    let function = create_udf(
+        "panics",
+        types,
+        DataType::Int64,
+        Volatility::Immutable,
+        Arc::new(panics),
+    );
+    scene.context.register_udf(function);
+    let tenant = scene.tenant();
+    for sql in [
+        "SELECT panics(k) FROM t",
+        "SELECT panics(k) FROM t ORDER BY s",
+    ] {
+        let stream = tenant.sql(None, sql).await.unwrap();
+        let outcome = AssertUnwindSafe(stream.collect()).catch_unwind().await;
+        assert!(!matches!(outcome, Ok(Ok(_))), "{sql}");
+    }
+    scene.assert_all_is_given_back().await;
+}
+
+#[tokio::test]
+async fn a_refused_query_runs_again() {
+    let scene = scene(MAX);
+    let tenant = scene.tenant();
+    let crowd = scene.crowd();
+    // The build side alone is more than the share of a query.
+    let join = "SELECT a.k, b.s FROM (SELECT k, s FROM t) a JOIN t b ON a.k = b.k AND a.s = b.s";
+    let mut stream = tenant.sql(None, join).await.unwrap();
+    assert_eq!(
+        (stream.admitted().tries, stream.admitted().bytes),
+        (1, SHARE)
+    );
+    let mut found = 0;
+    while let Some(batch) = stream.next().await {
+        found += batch.unwrap().num_rows() as i64;
+    }
+    assert_eq!(found, ROWS);
+    let admitted = stream.admitted();
+    assert_eq!(admitted.tries, 2);
+    assert!(admitted.bytes >= 2 * SHARE, "{admitted:?}");
+    drop((stream, crowd));
+    let tries: Vec<u32> = scene
+        .history
+        .finished()
+        .iter()
+        .map(|query| query.tries)
+        .collect();
+    assert_eq!(tries, [1, 2]);
+    scene.assert_all_is_given_back().await;
+}
+
+#[tokio::test]
+async fn the_last_try_is_alone() {
+    let scene = scene(MAX);
+    // It is granted 4, 8 and 16 MiB, and reserves 5, 9.5 and 14.
+    let hungry = Hungry::register(&scene, SHARE + MIB, MIB, 9 * MIB / 2);
+    let engine = scene.builder().repeat(Repeat::Always).build();
+    let tenant = engine.tenant("t").unwrap();
+    let (other, waits) = scene.crowd();
+    let mut stream = tenant.sql(None, "SELECT * FROM hungry").await.unwrap();
+    {
+        let mut next = Box::pin(stream.next());
+        assert!((&mut next).now_or_never().is_none());
+        assert_eq!(hungry.readers(), 2);
+        drop(waits);
+        assert!((&mut next).now_or_never().is_none());
+        drop(other);
+        assert!(next.await.unwrap().is_ok());
+    }
+    let admitted = stream.admitted();
+    assert_eq!(
+        (admitted.tries, admitted.bytes, admitted.width),
+        (3, MAX, 1)
+    );
+    let beside = Ask::new(&scene.group, "beside").least(1, 0);
+    assert!(matches!(
+        scene.arbiter.try_admit(beside),
+        Err(AdmitError::TimedOut { .. })
+    ));
+    assert_eq!(rows(&stream.collect().await.unwrap()), 1);
+    scene.assert_all_is_given_back().await;
+}
+
+/// Runs a statement that is refused at its first try.
+async fn refused(repeat: Repeat, sql: &str) -> (usize, Result<i64>) {
+    let scene = scene(MAX);
+    let hungry = Hungry::register(&scene, SHARE + MIB, MIB, 0);
+    let may_all = SQLOptions::new();
+    let engine = scene.builder().repeat(repeat).allow(may_all).build();
+    let tenant = engine.tenant("t").unwrap();
+    let _crowd = scene.crowd();
+    let run = async {
+        let stream = tenant.sql(None, sql).await;
+        let stream = stream.map_err(|error| match error {
+            TenantEngineError::DataFusion(error) => error,
+            other => panic!("{sql}: {other}"),
+        })?;
+        Ok(rows(&stream.collect().await?))
+    };
+    let outcome = run.await;
+    (hungry.readers(), outcome)
+}
+
+#[tokio::test]
+async fn a_source_that_can_be_read_once_is_read_once() {
+    for repeat in [Repeat::Auto, Repeat::Never] {
+        let (readers, outcome) = refused(repeat, "SELECT * FROM hungry").await;
+        assert_eq!(readers, 1);
+        assert!(is_exhausted(&outcome.unwrap_err()));
+    }
+    let (readers, outcome) = refused(Repeat::Always, "SELECT * FROM hungry").await;
+    assert_eq!((readers, outcome.unwrap()), (2, 2));
+}
+
+#[tokio::test]
+async fn statements_with_effects_run_once() {
+    let file = std::env::temp_dir().join(format!("bursar-once-{}.csv", std::process::id()));
+    let copy = format!(
+        "COPY (SELECT * FROM hungry) TO '{}' STORED AS CSV",
+        file.display()
+    );
+    for sql in [
+        "EXPLAIN ANALYZE SELECT * FROM hungry",
+        "INSERT INTO t SELECT n, 's' FROM hungry",
+        "CREATE TABLE u AS SELECT * FROM hungry",
+        &copy,
+    ] {
+        let (readers, outcome) = refused(Repeat::Always, sql).await;
+        assert_eq!(readers, 1, "{sql}");
+        assert!(is_exhausted(&outcome.unwrap_err()), "{sql}");
+    }
+    let _ = std::fs::remove_file(file);
+}
+
+#[tokio::test]
+async fn a_query_that_has_delivered_rows_fails_unless_they_are_held() {
+    for hold in [0, 64 << 10] {
+        let scene = scene(MAX);
+        let hungry = Hungry::register(&scene, MIB, SHARE, 0);
+        let engine = scene
+            .builder()
+            .repeat(Repeat::Always)
+            .hold_first(hold)
+            .build();
+        let tenant = engine.tenant("t").unwrap();
+        let crowd = scene.crowd();
+        let mut stream = tenant.sql(None, "SELECT * FROM hungry").await.unwrap();
+        assert_eq!(stream.next().await.unwrap().unwrap().num_rows(), 1);
+        match (hold, stream.next().await.unwrap()) {
+            (0, Err(error)) => assert!(is_exhausted(&error)),
+            (1.., Ok(batch)) => assert_eq!(batch.num_rows(), 1),
+            (_, other) => panic!("{other:?}"),
+        }
+        assert!(stream.next().await.is_none());
+        assert_eq!(hungry.readers(), 1 + usize::from(hold > 0));
+        drop((stream, crowd));
+        scene.assert_all_is_given_back().await;
+    }
+}
+
+#[tokio::test]
+async fn now_keeps_its_value() {
+    let scene = scene(MAX);
+    let hungry = Hungry::register(&scene, SHARE + MIB, MIB, 0);
+    let engine = scene.builder().repeat(Repeat::Always).build();
+    let tenant = engine.tenant("t").unwrap();
+    let _crowd = scene.crowd();
+    let stream = tenant.sql(None, "SELECT now() FROM hungry").await.unwrap();
+    let batches = stream.collect().await.unwrap();
+    assert_eq!(hungry.readers(), 2);
+    let now = batches[0].column(0).as_any();
+    let now = now
+        .downcast_ref::<TimestampNanosecondArray>()
+        .unwrap()
+        .value(0);
+    let first_read = hungry
+        .first_read
+        .get()
+        .unwrap()
+        .duration_since(SystemTime::UNIX_EPOCH);
+    assert!(i128::from(now) <= first_read.unwrap().as_nanos() as i128);
+}
+
+#[tokio::test]
+async fn volatile_functions_of_the_program_run_once() {
+    for (volatility, tries) in [(Volatility::Volatile, 1), (Volatility::Immutable, 2)] {
+        let scene = scene(MAX);
+        let same = |arguments: &[ColumnarValue]| Ok(arguments[0].clone());
+        let types = vec![DataType::Int64];
+        // It takes the place of DataFusion's function.
+        let function = create_udf("random", types, DataType::Int64, volatility, Arc::new(same));
+        scene.context.register_udf(function);
+        let tenant = scene.tenant();
+        let _crowd = scene.crowd();
+        let join = "SELECT random(a.k), b.s FROM t a JOIN t b ON a.k = b.k AND a.s = b.s";
+        let mut stream = tenant.sql(None, join).await.unwrap();
+        let first = stream.next().await.unwrap();
+        assert_eq!((stream.admitted().tries, first.is_ok()), (tries, tries > 1));
+    }
+}
+
+const LOADS: [&str; 4] = [
+    "SELECT * FROM t ORDER BY s",
+    "SELECT s, count(*), max(k) FROM t GROUP BY s",
+    "SELECT a.k, b.s FROM t a JOIN t b ON a.k = b.k AND a.s = b.s",
+    "SELECT * FROM t WHERE k % 2 = 1 ORDER BY k DESC LIMIT 10000",
+];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn wrong_estimates_fail_no_query() {
+    let tiny = |bytes: u64| bytes / 100;
+    let huge = |bytes: u64| bytes * 100;
+    for estimate in [tiny, huge] {
+        let scene = scene(MAX);
+        let engine = scene.builder().estimate(estimate).build();
+        let tenant = engine.tenant("t").unwrap();
+        for _ in 0..2 {
+            for sql in LOADS {
+                assert!(rows(&collect(&tenant, sql).await) >= 10_000, "{sql}");
+            }
+        }
+        let at_once = LOADS.iter().flat_map(|sql| [*sql, *sql]).map(|sql| {
+            let tenant = tenant.clone();
+            tokio::spawn(async move {
+                let mut stream = tenant.sql(None, sql).await.unwrap();
+                let mut delivered = 0;
+                while let Some(batch) = stream.next().await {
+                    match batch {
+                        Ok(batch) => delivered += batch.num_rows() as i64,
+                        // It cannot run again when the client has rows.
+                        Err(error) => {
+                            assert!(is_exhausted(&error) && delivered > 0, "{sql}: {error}");
+                            return;
+                        }
+                    }
+                }
+                assert!(delivered >= 10_000, "{sql}");
+            })
+        });
+        for query in at_once.collect::<Vec<_>>() {
+            query.await.unwrap();
+        }
+        scene.assert_all_is_given_back().await;
+    }
+}
+
+#[tokio::test]
+async fn a_query_asks_for_what_its_shape_took() {
+    let scene = scene(MAX);
+    let tenant = scene.tenant();
+    let run = |sql: String| {
+        let (tenant, history) = (tenant.clone(), scene.history.clone());
+        async move {
+            let stream = tenant.sql(None, &sql).await.unwrap();
+            let bytes = stream.admitted().bytes;
+            stream.collect().await.unwrap();
+            (bytes, history.finished().last().unwrap().peak)
+        }
+    };
+    let sql = |least: i64| {
+        format!("SELECT a.k, b.s FROM t a JOIN t b ON a.k = b.k AND a.s = b.s WHERE a.k >= {least}")
+    };
+    let (first, peak) = run(sql(0)).await;
+    assert_eq!(first, SHARE);
+    assert!(
+        peak > SHARE * 9 / 8,
+        "the load is too small for this test: {peak}"
+    );
+    // Another literal is the same shape.
+    let (second, _) = run(sql(1)).await;
+    assert!(
+        second >= peak && second <= peak * 5 / 4,
+        "{second} for a peak of {peak}"
+    );
+    let (other, _) = run("SELECT k FROM t".to_owned()).await;
+    assert_eq!(other, SHARE);
+}
+
+#[tokio::test]
+async fn statements_are_checked_and_change_no_session_of_others() {
+    let scene = scene(MAX);
+    let tenant = scene.tenant();
+    let forbidden =
+        async |context: Option<&SessionContext>, sql: &str| match tenant.sql(context, sql).await {
+            Err(TenantEngineError::Statement(TenantSqlError::Forbidden { what })) => what,
+            other => panic!("{sql}: {other:?}"),
+        };
+    forbidden(None, "SET datafusion.runtime.memory_limit = '64G'").await;
+    forbidden(None, "SET datafusion.execution.time_zone = '+01:00'").await;
+    forbidden(None, "CREATE TABLE u AS SELECT 1").await;
+    let own = SessionContext::new_with_state(scene.context.state());
+    assert_eq!(
+        forbidden(Some(&own), "PREPARE p AS SELECT 1").await,
+        "PREPARE"
+    );
+    let set = tenant
+        .sql(Some(&own), "SET datafusion.execution.time_zone = '+01:00'")
+        .await;
+    assert!(set.unwrap().collect().await.unwrap().is_empty());
+    let zone = |context: &SessionContext| {
+        context
+            .copied_config()
+            .options()
+            .execution
+            .time_zone
+            .clone()
+    };
+    assert_ne!(zone(&own), zone(&scene.context));
+    let Err(error) = scene.builder().build().tenant("../t") else {
+        panic!("there is none");
+    };
+    assert!(
+        error
+            .to_string()
+            .starts_with("there is no group for the tenant ../t: make it")
+    );
+}
