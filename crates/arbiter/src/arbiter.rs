@@ -471,6 +471,12 @@ impl<M: Machine> Grant<M> {
         Ok(self.bytes())
     }
 
+    /// Says that the query has delivered rows, so that it cannot run again. From now on it grows before anybody else is admitted.
+    pub fn set_delivered(&self) {
+        let Widener { inner, grant, .. } = &self.widener;
+        inner.with(|ledger, _, _| ledger.set_goes_first(*grant));
+    }
+
     /// Says whether the client has all that it asked for and asks for no more. After [`Policy::idle_after`], the grant of such a
     /// query may lose what it has not charged, if others wait. It costs two stores, so call it for each batch.
     pub fn set_idle(&self, is_idle: bool) {

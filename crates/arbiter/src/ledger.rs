@@ -109,6 +109,8 @@ struct Grant<M: Machine> {
     granted_ns: u64,
     /// Its limit is being lowered.
     is_shrinking: bool,
+    /// It grows before anybody is admitted.
+    goes_first: bool,
     /// Bytes promised to grants inside.
     nested: u64,
     /// The grant that this one is inside of.
@@ -631,6 +633,7 @@ impl<M: Machine> Ledger<M> {
                 width,
                 granted_ns: now_ns,
                 is_shrinking: false,
+                goes_first: false,
                 nested: 0,
                 parent: None,
                 idle_since_ns: idle_since_ns.clone(),
@@ -688,6 +691,7 @@ impl<M: Machine> Ledger<M> {
                 width,
                 granted_ns: now_ns,
                 is_shrinking: false,
+                goes_first: false,
                 nested: 0,
                 parent: Some(parent),
                 idle_since_ns: idle_since_ns.clone(),
@@ -1050,6 +1054,13 @@ impl<M: Machine> Ledger<M> {
         Ok(bytes)
     }
 
+    /// Lets a grant grow before anybody is admitted.
+    pub(crate) fn set_goes_first(&mut self, id: u64) {
+        if let Some(grant) = self.grants.get_mut(&id) {
+            grant.goes_first = true;
+        }
+    }
+
     /// Bytes by which a grant grows that misses some: a quarter of what it has, if that is there.
     fn widened_by(&self, grant: &Grant<M>, missing: u64) -> Result<u64, NotWidened> {
         if grant.is_shrinking {
@@ -1059,7 +1070,7 @@ impl<M: Machine> Ledger<M> {
             let blocked_at = self.tenants[&number].blocked_at;
             blocked_at.is_some_and(|at| grant.chain.contains(&at))
         };
-        if self.ranks.iter().any(is_awaited) {
+        if !grant.goes_first && self.ranks.iter().any(is_awaited) {
             return Err(NotWidened::OthersWait);
         }
         let wished = missing.max(grant.bytes / 4);

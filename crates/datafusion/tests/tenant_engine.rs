@@ -461,16 +461,25 @@ async fn statements_with_effects_run_once() {
 async fn a_query_that_has_delivered_rows_fails_unless_they_are_held() {
     for hold in [0, 64 << 10] {
         let scene = scene(MAX);
-        let hungry = Hungry::register(&scene, MIB, SHARE, 0);
-        let engine = scene
-            .builder()
-            .repeat(Repeat::Always)
-            .hold_first(hold)
-            .build();
-        let tenant = engine.tenant("t").unwrap();
-        let crowd = scene.crowd();
+        // Together half a MiB more than the tenant has beside the other grant.
+        let hungry = Hungry::register(&scene, MIB, MAX - 4 * MIB - MIB / 2, 0);
+        let builder = scene.builder().repeat(Repeat::Always).hold_first(hold);
+        let tenant = builder.build().tenant("t").unwrap();
+        let mut crowd = Some(scene.crowd());
         let mut stream = tenant.sql(None, "SELECT * FROM hungry").await.unwrap();
-        assert_eq!(stream.next().await.unwrap().unwrap().num_rows(), 1);
+        let first = {
+            let mut next = Box::pin(stream.next());
+            match (&mut next).now_or_never() {
+                Some(first) => first,
+                // It waits for what it needs.
+                None => {
+                    crowd = None;
+                    next.await
+                }
+            }
+        };
+        assert_eq!(first.unwrap().unwrap().num_rows(), 1);
+        assert_eq!(crowd.is_none(), hold > 0);
         match (hold, stream.next().await.unwrap()) {
             (0, Err(error)) => assert!(is_exhausted(&error)),
             (1.., Ok(batch)) => assert_eq!(batch.num_rows(), 1),
@@ -481,6 +490,17 @@ async fn a_query_that_has_delivered_rows_fails_unless_they_are_held() {
         drop((stream, crowd));
         scene.assert_all_is_given_back().await;
     }
+}
+
+#[tokio::test]
+async fn a_query_that_has_delivered_rows_grows_before_others_are_admitted() {
+    let scene = scene(MAX);
+    let hungry = Hungry::register(&scene, MIB, SHARE, 0);
+    let engine = scene.builder().repeat(Repeat::Always).build();
+    let tenant = engine.tenant("t").unwrap();
+    let _crowd = scene.crowd();
+    assert_eq!(rows(&collect(&tenant, "SELECT * FROM hungry").await), 2);
+    assert_eq!(hungry.readers(), 1);
 }
 
 #[tokio::test]

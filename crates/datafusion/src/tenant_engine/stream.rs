@@ -231,6 +231,7 @@ impl TenantStream {
                 Poll::Ready(Some(Ok(batch))) if batch.num_rows() == 0 => {}
                 Poll::Ready(Some(Ok(batch))) => {
                     if !held.hold(batch, &attempt, bytes_max) {
+                        attempt.grant.set_delivered();
                         self.state = State::Delivering(held, attempt, false);
                         return Poll::Ready(None);
                     }
