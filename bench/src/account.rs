@@ -49,7 +49,7 @@ impl Account for Group {
 pub trait Tally: Send + Sync {
     /// Counts `number` more.
     fn count(&self, number: i64);
-    /// What was counted, when no thread is counting.
+    /// Sum of all counts, when no thread is counting.
     fn total(&self) -> i64;
     /// Before a thread that counted ends.
     fn thread_done(&self) {}
@@ -94,7 +94,7 @@ impl Tally for Padded {
     }
 }
 
-/// What counts as an account without a limit: the amount serves as the token.
+/// Counters as accounts without a limit: the amount serves as the token.
 macro_rules! without_limit {
     ($($counter:ty)+) => {$(
         impl Account for $counter {

@@ -48,7 +48,7 @@ struct Admitting {
     tenants: Vec<Group>,
     /// None for the floor.
     arbiter: Option<Arbiter>,
-    /// What the waiting tenants hold, and their asks.
+    /// Grants that the waiting tenants hold, and their asks.
     _waiting: Arc<(Vec<Grant>, Vec<Admit>)>,
     names: AtomicU64,
 }

@@ -1,7 +1,7 @@
 //! Queries that ask an arbiter, charge what they were promised, and end in any order, while others give up, resize and ask again.
 //!
-//! All grants end, and all asks fit then: an ask that never ends was lost or not woken. What is granted never exceeds a limit, and what
-//! was promised can be charged.
+//! All grants end, and all asks fit then: an ask that never ends was lost or not woken. Grants never exceed a limit, and promised bytes
+//! can be charged.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -241,7 +241,7 @@ impl Arbiter<Host> {
     pub fn admit_blocking(&self, ask: Ask) -> Result<Grant, AdmitError> {
         let bed = Arc::new(Bed::default());
         let waker = Waker::from(bed.clone());
-        // What changes by time alone is noticed by polls.
+        // Polls notice the changes that time alone makes.
         let period = self.inner.with(|ledger, _, _| ledger.policy.narrow_after);
         let period = period.max(Duration::from_millis(1));
         let rest = ask.patience.map_or(period, |patience| patience.min(period));
@@ -397,7 +397,7 @@ impl<M: Machine> Drop for Admit<M> {
 /// The right of one query to run, with a group of its own.
 ///
 /// Charge the query's memory to [`Grant::group`] or below it, at most [`Grant::bytes`]. Dropping the grant closes that group: see
-/// [`Group::close`]. What is still charged to it then counts at the limits above until it returns.
+/// [`Group::close`]. Bytes that are still charged to it count at the limits above until they return.
 pub struct Grant<M: Machine = Host> {
     widener: Widener<M>,
     width: u32,
@@ -528,7 +528,7 @@ impl<M: Machine> fmt::Debug for Widener<M> {
     }
 }
 
-/// How often a charge makes its grant larger before it is refused: other charges may take what was added.
+/// Number of times that a charge makes its grant larger before it is refused: other charges may take what was added.
 const WIDEN_TRIES: u32 = 4;
 
 impl<M: Machine> Widener<M> {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bursar::{Bytes, CreateError, Group, Host, Machine};
 
-/// What a query asks for before it starts.
+/// Memory and partitions that a query asks for before it starts.
 ///
 /// ```
 /// # use bursar::{Limits, Memory};

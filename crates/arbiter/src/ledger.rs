@@ -1,4 +1,4 @@
-//! What is promised to whom, who waits, and who is next. Every decision is made here, under the arbiter's lock.
+//! Promises, waiters, and their order. Every decision is made here, under the arbiter's lock.
 //!
 //! **The promise.** A grant of `bytes` is a promise at each limit on its way to the root. The room at a limit is
 //! `max - (charged + promised and not yet charged)`. It is never more than `max - promised`. Nothing is charged ahead: a charge that
@@ -46,7 +46,7 @@ impl<M: Machine> Default for After<M> {
     }
 }
 
-/// What an ask is given.
+/// Terms of a grant.
 #[derive(Clone, Debug)]
 pub(crate) struct Terms {
     pub(crate) grant: u64,
@@ -115,7 +115,7 @@ struct Grant<M: Machine> {
     nested: u64,
     /// The grant that this one is inside of.
     parent: Option<u64>,
-    /// When its client had all that it asked for; 0 while it asks.
+    /// Time at which its client had all that it asked for; 0 while it asks.
     idle_since_ns: Arc<AtomicU64>,
 }
 
@@ -147,7 +147,7 @@ pub(crate) struct Ledger<M: Machine> {
     /// Grants by the number of their group.
     by_group: BTreeMap<u32, u64>,
     decided: BTreeMap<u64, Result<Terms, AdmitError>>,
-    /// What the tenant that was served last had been granted before, for its weight: the start time of fair queueing (Goyal, Vin and
+    /// Bytes that the tenant that was served last had been granted before, for its weight: the start time of fair queueing (Goyal, Vin and
     /// Cheng, 1996). So a tenant that was away for long is not owed for that time.
     served: u64,
     deadlines: BTreeSet<(u64, u32, u64)>,
@@ -913,7 +913,7 @@ impl<M: Machine> Ledger<M> {
         Ok(None)
     }
 
-    /// Ends a wait. What was granted meanwhile goes back.
+    /// Ends a wait. A grant that was made meanwhile goes back.
     pub(crate) fn cancel(
         &mut self,
         group: &Group<M>,
@@ -950,7 +950,7 @@ impl<M: Machine> Ledger<M> {
         self.grants.get_mut(&id).expect("it has not ended").group = Some(group);
     }
 
-    /// Ends a grant. What it has charged still counts at the limits above, as charged.
+    /// Ends a grant. Its charged bytes still count at the limits above, as charged.
     pub(crate) fn end(&mut self, id: u64, now_ns: u64, after: &mut After<M>) {
         let Some(grant) = self.grants.remove(&id) else {
             return;

@@ -30,13 +30,13 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! # What holds
-//! * **Promises.** The grants below a limit never add up to more than the limit. What is charged outside of grants counts as
+//! # Guarantees
+//! * **Promises.** The grants below a limit never add up to more than the limit. Bytes charged outside of grants count as
 //!   well. Nothing is charged ahead, so such a charge may take what was promised. The query is then refused as any other.
 //! * **Nobody blocks others for long, and nobody is passed without end.** A waiter that cannot be served is passed by those that can. The
 //!   first waiter of a group is passed at most [`Policy::passes_max`] times, or for [`Policy::passed_max`]. Then room is kept for it: no other
 //!   is admitted through the limit in its way, except those that room was kept for earlier.
-//! * **What never fits is refused at once**, and so is a waiter that a lowered limit made so. Nobody yields for it.
+//! * **An ask that never fits is refused at once**, and so is a waiter that a lowered limit made so. Nobody yields for it.
 //! * **Narrower before later.** An ask gets fewer partitions rather than waits, but at least [`Policy::narrowest_percent`] of its wish until
 //!   it has waited for [`Policy::narrow_after`]. The width of a grant never changes.
 //! * **While nobody waits, a query grows before it spills.** A charge beyond the grant makes the grant larger, if the room is neither

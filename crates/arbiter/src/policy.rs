@@ -6,7 +6,7 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Policy {
-    /// How often the first waiter of a tenant may be passed before room is kept for it; 32 unless set.
+    /// Number of times that the first waiter of a tenant may be passed before room is kept for it; 32 unless set.
     ///
     /// A waiter is passed when another ask is admitted through the limit that is in its way.
     pub passes_max: u32,

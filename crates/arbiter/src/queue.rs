@@ -25,7 +25,7 @@ pub(crate) struct Waiter {
     pub(crate) place: Place,
     pub(crate) arrived_ns: u64,
     pub(crate) deadline_ns: u64,
-    /// How often it was passed while it was the first.
+    /// Number of times that it was passed while it was the first.
     pub(crate) passed: u32,
     pub(crate) first_passed_ns: Option<u64>,
     pub(crate) waker: Option<Waker>,

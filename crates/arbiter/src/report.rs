@@ -1,4 +1,4 @@
-//! What an arbiter shows: grants, waiters, and counts by reason.
+//! The state that an arbiter shows: grants, waiters, and counts by reason.
 
 use std::fmt;
 use std::time::Duration;
@@ -13,7 +13,7 @@ pub struct Admissions {
     pub grants: Vec<Granted>,
     /// Asks that wait: tenants in the order in which they come next, and each tenant's in its own order.
     pub waiting: Vec<Waiting>,
-    /// What happened since the arbiter was made.
+    /// Events since the arbiter was made.
     pub counts: Counts,
 }
 
@@ -45,7 +45,7 @@ pub struct Waiting {
     pub least: u64,
     /// Time that it waits.
     pub waited: Duration,
-    /// How often it was passed while it was the first of its group.
+    /// Number of times that it was passed while it was the first of its group.
     pub passed: u32,
     /// Whether room is kept for it.
     pub is_kept_room: bool,
@@ -53,7 +53,7 @@ pub struct Waiting {
     pub blocked_by: String,
 }
 
-/// What happened since an arbiter was made.
+/// Events since an arbiter was made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counts {
@@ -73,7 +73,7 @@ pub struct Counts {
     pub not_widened: u64,
     /// Grants that were made smaller because others waited.
     pub shrunk: u64,
-    /// How often a first waiter was passed.
+    /// Number of times that a first waiter was passed.
     pub passes: u64,
     /// Waits that their callers gave up.
     pub cancelled: u64,
@@ -108,7 +108,7 @@ impl Counts {
 pub enum NotWidened {
     /// Others wait for a limit on its way.
     OthersWait,
-    /// What is there is charged or promised.
+    /// All memory that is there is charged or promised.
     NoRoom,
     /// Another task makes the grant smaller at this moment.
     Busy,
@@ -120,7 +120,7 @@ impl fmt::Display for NotWidened {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::OthersWait => "others wait for memory",
-            Self::NoRoom => "what is there is charged or promised",
+            Self::NoRoom => "all memory that is there is charged or promised",
             Self::Busy => "the grant is being made smaller",
             Self::Ended => "the grant has ended",
         })

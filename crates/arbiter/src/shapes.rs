@@ -1,4 +1,4 @@
-//! What queries of one shape needed before.
+//! Peaks that queries of one shape had before.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 

@@ -110,7 +110,7 @@ impl<M: Machine> Gate<M> {
     /// one.
     pub(crate) fn give_way(&self, machine: &M) {
         for round in 0..PATIENCE {
-            // Relaxed: whoever goes first, `close` and `is_closed` keep the two apart.
+            // Relaxed: if the other goes first, `close` and `is_closed` keep the two apart.
             if self.arriving.load(MemoryOrder::Relaxed) == 0 {
                 return;
             }

@@ -104,7 +104,7 @@ pub struct GroupPool {
     begun_ns: u64,
 }
 
-/// How often a request makes its grant larger before it is refused: other requests may take what was added.
+/// Number of times that a request makes its grant larger before it is refused: other requests may take what was added.
 const WIDEN_TRIES: u32 = 4;
 
 /// The last refusals.

@@ -28,7 +28,7 @@ pub struct QueryReport {
     pub kept: u64,
     /// Time since the pool was made.
     pub elapsed: Duration,
-    /// Which try of the query this is, from 1 on. Only `TenantEngine` runs a query again.
+    /// Number of this try of the query, from 1 on. Only `TenantEngine` runs a query again.
     pub tries: u32,
     /// Operators by first registration, including those whose consumers are gone. Empty under
     /// [`crate::Operators::Together`].

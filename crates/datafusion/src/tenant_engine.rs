@@ -74,7 +74,7 @@ pub struct TenantEngine {
 #[must_use = "a builder makes nothing until it builds"]
 pub struct TenantEngineBuilder(Engine);
 
-/// What all queries of an engine share.
+/// State that all queries of an engine share.
 struct Engine {
     shared: SessionContext,
     arbiter: Arbiter,

@@ -31,7 +31,7 @@ use futures::{FutureExt, StreamExt};
 const MIB: u64 = 1 << 20;
 /// Limit of the tenant.
 const MAX: u64 = 16 * MIB;
-/// What a query is granted whose shape is not known.
+/// Bytes granted to a query whose shape is not known.
 const SHARE: u64 = MAX / 4;
 const ROWS: i64 = 30_000;
 const PARTITIONS: usize = 2;

@@ -1,4 +1,4 @@
-//! What a grant is: its group, its size, its end.
+//! Grants: their groups, their sizes, their ends.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -126,7 +126,7 @@ fn a_grant_does_not_widen_while_others_wait_and_gives_back_what_it_does_not_use(
     let grant = arbiter.try_admit(roomy).unwrap();
     assert_eq!(grant.bytes(), 40 * MIB, "nobody else wants it");
     let held = grant.try_charge(10 * MIB).unwrap();
-    // What is above the least and above the peak so far goes to who waits.
+    // Bytes above the least and above the peak so far go to those that wait.
     let other = arbiter.try_admit(ask(&acme, "other", 24));
     assert!(other.is_err(), "an ask without patience takes nothing away");
     let mut other = waits(arbiter.admit(ask(&acme, "other", 24)));

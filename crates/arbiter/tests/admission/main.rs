@@ -1,4 +1,4 @@
-//! What an arbiter promises, one rule a test, on the host's memory.
+//! Promises of an arbiter, one rule a test, on the host's memory.
 
 mod bad_input;
 mod common;

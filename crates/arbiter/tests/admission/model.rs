@@ -207,7 +207,7 @@ impl Model {
             assert!(one.passed <= PASSES_MAX, "{one:?} was passed too often");
         }
         if !shown.waiting.iter().any(|one| one.is_kept_room) {
-            // Whoever fits is served: `floor` partitions of `width`, without time.
+            // Every ask that fits is served: `floor` partitions of `width`, without time.
             for one in &shown.waiting {
                 let asked = self
                     .waiting

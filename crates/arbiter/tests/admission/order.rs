@@ -1,4 +1,4 @@
-//! Who is next.
+//! The order of those that wait.
 
 use std::task::Poll;
 use std::time::Duration;

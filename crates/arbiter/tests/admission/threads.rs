@@ -14,7 +14,7 @@ fn threads_that_block_are_all_served_and_never_more_is_granted_than_there_is() {
     const ROUNDS: u64 = 200;
     let arbiter = arbiter(64, timeless());
     let tenants = [0, 1, 2].map(|number| tenant(&arbiter, &format!("tenant-{number}"), 40));
-    // What is granted now, as the threads see it.
+    // MiB granted now, as the threads see it.
     let granted = AtomicU64::new(0);
     std::thread::scope(|scope| {
         for thread in 0..THREADS {

@@ -129,7 +129,7 @@ impl Query {
     }
 
     /// The most bytes that all grants of the tenant can have together: what the limits on its way leave beside that which is charged
-    /// outside of grants. Who asked for more than that would wait without end.
+    /// outside of grants. A query that asked for more than that would wait without end.
     fn most(&self) -> u64 {
         let grants = self.engine.arbiter.admissions().grants;
         let mut most = u64::MAX;

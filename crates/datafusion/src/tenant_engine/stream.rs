@@ -30,7 +30,7 @@ pub struct TenantStream {
     state: State,
 }
 
-/// What a query was admitted with; see [`TenantStream::admitted`].
+/// Terms that a query was admitted with; see [`TenantStream::admitted`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Admitted {
@@ -120,7 +120,7 @@ impl TenantStream {
         self.state = State::Holding(Held::default(), attempt);
     }
 
-    /// What the query was admitted with.
+    /// The terms that the query was admitted with.
     pub fn admitted(&self) -> Admitted {
         self.admitted
     }

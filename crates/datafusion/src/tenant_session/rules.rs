@@ -1,4 +1,4 @@
-//! What the statements of a tenant may do.
+//! Rules for the statements of a tenant.
 
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::execution::SessionState;

@@ -1,4 +1,4 @@
-//! What both examples ask of a server.
+//! Requests that both examples make of a server.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;

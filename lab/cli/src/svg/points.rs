@@ -26,7 +26,7 @@ pub struct Row<'a> {
     pub range: (f64, f64),
 }
 
-/// How often an event happened; `None` if it was not measured.
+/// Number of times that an event happened; `None` if it was not measured.
 pub fn of_event(
     document: &Document,
     parts: &[Part<'_>],
