@@ -471,8 +471,9 @@ impl<M: Machine> Grant<M> {
         Ok(self.bytes())
     }
 
-    /// Says that the query has delivered rows, so that it cannot run again. From now on it grows before anybody else is admitted.
-    pub fn set_delivered(&self) {
+    /// Lets the query grow before anybody else is admitted, from now on. For one that cannot run again: it has delivered rows, or this
+    /// is its last try.
+    pub fn grow_first(&self) {
         let Widener { inner, grant, .. } = &self.widener;
         inner.with(|ledger, _, _| ledger.set_goes_first(*grant));
     }

@@ -629,7 +629,12 @@ impl<M: Machine> Ledger<M> {
                 name: waiter.name.clone(),
                 bytes: promised,
                 is_unlimited: bytes == u64::MAX,
-                least: waiter.least.at(width).min(promised),
+                // A query that is alone keeps all, though others wait.
+                least: if waiter.is_alone {
+                    promised
+                } else {
+                    waiter.least.at(width).min(promised)
+                },
                 width,
                 granted_ns: now_ns,
                 is_shrinking: false,

@@ -1,6 +1,6 @@
-//! Peaks that queries of one shape had before.
+//! Memory that queries of one shape needed before.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 /// Runs of each shape that are kept.
 const RUNS_MAX: usize = 8;
@@ -22,7 +22,7 @@ const RUNS_MAX: usize = 8;
 #[derive(Debug)]
 pub struct Shapes {
     shapes_max: usize,
-    by_key: HashMap<u64, Shape>,
+    by_key: BTreeMap<u64, Shape>,
     /// Keys by the time of their last use.
     by_use: BTreeMap<u64, u64>,
     /// Uses of all shapes so far.
@@ -50,7 +50,7 @@ impl Shapes {
     pub fn new(shapes_max: usize) -> Self {
         Self {
             shapes_max,
-            by_key: HashMap::new(),
+            by_key: BTreeMap::new(),
             by_use: BTreeMap::new(),
             uses: 0,
         }

@@ -3,12 +3,13 @@
 mod attempt;
 mod error;
 mod repeat;
+mod settings;
 mod shape;
 mod stream;
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bursar::{Group, Memory};
@@ -20,9 +21,11 @@ use datafusion::logical_expr::{DdlStatement, LogicalPlan, Statement};
 use crate::history::History;
 use crate::tenant_session::{Rules, TenantSqlError, on_stack};
 use attempt::Query;
+use settings::Engine;
 
 pub use error::TenantEngineError;
 pub use repeat::Repeat;
+pub use settings::Tenant;
 pub use stream::{Admitted, TenantStream};
 
 /// Shapes whose peaks are known.
@@ -73,27 +76,6 @@ pub struct TenantEngine {
 /// Settings of a [`TenantEngine`]; see [`TenantEngine::builder`].
 #[must_use = "a builder makes nothing until it builds"]
 pub struct TenantEngineBuilder(Engine);
-
-/// State that all queries of an engine share.
-struct Engine {
-    shared: SessionContext,
-    arbiter: Arbiter,
-    disk: Option<Memory>,
-    history: Option<History>,
-    rules: Rules,
-    repeat: Repeat,
-    hold_first: usize,
-    patience: Option<Duration>,
-    percent: u32,
-    estimate: Box<dyn Fn(u64) -> u64 + Send + Sync>,
-    shapes: Mutex<Shapes>,
-}
-
-impl Engine {
-    fn shapes(&self) -> MutexGuard<'_, Shapes> {
-        self.shapes.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
 
 impl fmt::Debug for TenantEngine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -231,15 +213,6 @@ impl TenantEngineBuilder {
     }
 }
 
-/// A tenant of a [`TenantEngine`]. Keeps the tenant's group as a handle does.
-#[derive(Clone)]
-pub struct Tenant {
-    engine: Arc<Engine>,
-    group: Group,
-    disk: Option<Group>,
-    score: i32,
-}
-
 impl fmt::Debug for Tenant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Tenant").field(&self.group).finish()
@@ -317,7 +290,7 @@ impl Tenant {
     pub async fn run(&self, frame: DataFrame) -> Result<TenantStream, TenantEngineError> {
         // Relaxed: only unique.
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let query = Arc::new(Query::new(self, format!("query-{number}"), frame));
+        let query = Arc::new(Query::new(self.clone(), format!("query-{number}"), frame));
         let ask = query.first_ask();
         let first = query.clone().begin(1, ask).await?;
         Ok(TenantStream::new(query, first))

@@ -398,10 +398,12 @@ async fn the_last_try_is_alone() {
         (3, MAX, 1)
     );
     let beside = Ask::new(&scene.group, "beside").least(1, 0);
-    assert!(matches!(
-        scene.arbiter.try_admit(beside),
-        Err(AdmitError::TimedOut { .. })
-    ));
+    let mut beside = scene.arbiter.admit(beside);
+    assert!((&mut beside).now_or_never().is_none());
+    // It keeps its grant, whoever waits.
+    scene.arbiter.tick();
+    assert_eq!(scene.arbiter.admissions().grants[0].bytes, MAX);
+    drop(beside);
     assert_eq!(rows(&stream.collect().await.unwrap()), 1);
     scene.assert_all_is_given_back().await;
 }

@@ -14,7 +14,8 @@ use datafusion::physical_plan::execute_stream;
 
 use super::error::TenantEngineError;
 use super::repeat::is_endless;
-use super::{Engine, Tenant, shape};
+use super::settings::Tenant;
+use super::shape;
 use crate::pool::GroupPool;
 use crate::share::FairShare;
 use crate::spill_space::SpillSpace;
@@ -27,10 +28,7 @@ const ASKED_MIN: u64 = 1 << 20;
 
 /// A planned query.
 pub(super) struct Query {
-    pub(super) engine: Arc<Engine>,
-    tenant: Group,
-    disk: Option<Group>,
-    score: i32,
+    pub(super) tenant: Tenant,
     /// Name of its group.
     name: String,
     /// All tries have this state, and with it the value of `now()`.
@@ -68,26 +66,23 @@ enum Failed {
 }
 
 impl Query {
-    pub(super) fn new(tenant: &Tenant, name: String, frame: DataFrame) -> Self {
+    pub(super) fn new(tenant: Tenant, name: String, frame: DataFrame) -> Self {
         let (state, plan) = frame.into_parts();
         Self {
-            engine: tenant.engine.clone(),
-            tenant: tenant.group.clone(),
-            disk: tenant.disk.clone(),
-            score: tenant.score,
             name,
             shape: shape::key(&tenant.group.path(), &plan),
             may_repeat: tenant.engine.repeat.allows(&plan),
             state,
             plan,
+            tenant,
         }
     }
 
     fn ask(&self) -> Ask {
-        let ask = Ask::new(&self.tenant, &self.name)
-            .score(self.score)
+        let ask = Ask::new(&self.tenant.group, &self.name)
+            .score(self.tenant.score)
             .estimated();
-        match self.engine.patience {
+        match self.tenant.engine.patience {
             Some(patience) => ask.patience(patience),
             None => ask,
         }
@@ -104,12 +99,12 @@ impl Query {
         let partitions = self.state.config().target_partitions();
         let widest = u32::try_from(partitions).unwrap_or(u32::MAX).max(1);
         let ask = self.ask().width(1..=widest);
-        let percent = self.engine.percent;
-        let seen = self.engine.shapes().seen(self.shape, percent);
+        let percent = self.tenant.engine.percent;
+        let seen = self.tenant.engine.shapes().seen(self.shape, percent);
         let Some(seen) = seen else {
             return ask;
         };
-        let peak = (self.engine.estimate)(seen.peak).max(ASKED_MIN);
+        let peak = (self.tenant.engine.estimate)(seen.peak).max(ASKED_MIN);
         let peak = peak.min(self.most());
         // Half of it is taken by each partition.
         let each = peak / 2 / u64::from(seen.width.max(1));
@@ -129,11 +124,11 @@ impl Query {
     }
 
     /// The most bytes that all grants of the tenant can have together: what the limits on its way leave beside that which is charged
-    /// outside of grants. A query that asked for more than that would wait without end.
+    /// outside of grants. An ask for more than that would wait without end.
     fn most(&self) -> u64 {
-        let grants = self.engine.arbiter.admissions().grants;
+        let grants = self.tenant.engine.arbiter.admissions().grants;
         let mut most = u64::MAX;
-        let mut group = Some(self.tenant.clone());
+        let mut group = Some(self.tenant.group.clone());
         while let Some(at) = group {
             let max = at.limits().max;
             if max != u64::MAX {
@@ -184,7 +179,7 @@ impl Query {
     }
 
     async fn attempt(&self, number: u32, ask: Ask) -> std::result::Result<Attempt, Failed> {
-        let admitted = self.engine.arbiter.admit(ask).await;
+        let admitted = self.tenant.engine.arbiter.admit(ask).await;
         let grant =
             admitted.map_err(|error| Failed::Other(TenantEngineError::NotAdmitted(error)))?;
         let share = FairShare::new(grant.group());
@@ -194,11 +189,14 @@ impl Query {
             // Which may hang in DataFusion 55.2, if it is refused.
             .never_refuse(["RepartitionExec"])
             .tries(number);
-        if let Some(history) = &self.engine.history {
+        if let Some(history) = &self.tenant.engine.history {
             builder = builder.history(history);
         }
         let pool = builder.build();
         let granted = grant.bytes();
+        if number == TRIES_MAX {
+            grant.grow_first();
+        }
         match self.execute(&pool, grant.width()).await {
             Ok((stream, is_endless)) => Ok(Attempt {
                 stream,
@@ -230,7 +228,7 @@ impl Query {
         let shared = self.state.runtime_env();
         let mut runtime =
             RuntimeEnvBuilder::from_runtime_env(shared).with_memory_pool(pool.clone());
-        if let Some(disk) = &self.disk {
+        if let Some(disk) = &self.tenant.disk {
             let space = SpillSpace::new(disk.clone(), shared.disk_manager.clone());
             runtime = runtime.with_disk_manager_builder(space.into_builder());
         }
@@ -244,7 +242,7 @@ impl Query {
             .with_runtime_env(runtime.build_arc()?)
             .build();
         let mut plan = self.plan.clone();
-        let stack = self.engine.rules.planning_stack_bytes;
+        let stack = self.tenant.engine.rules.planning_stack_bytes;
         on_stack(stack, async move {
             if let LogicalPlan::Ddl(_) = &plan {
                 let context = SessionContext::new_with_state(state);

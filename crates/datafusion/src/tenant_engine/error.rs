@@ -1,4 +1,4 @@
-//! Reasons why a query of an engine did not run.
+//! Why a query of an engine did not run.
 
 use std::fmt;
 

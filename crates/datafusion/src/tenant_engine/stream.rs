@@ -30,7 +30,7 @@ pub struct TenantStream {
     state: State,
 }
 
-/// Terms that a query was admitted with; see [`TenantStream::admitted`].
+/// Terms on which a query was admitted; see [`TenantStream::admitted`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Admitted {
@@ -120,7 +120,7 @@ impl TenantStream {
         self.state = State::Holding(Held::default(), attempt);
     }
 
-    /// The terms that the query was admitted with.
+    /// Terms on which the query was admitted.
     pub fn admitted(&self) -> Admitted {
         self.admitted
     }
@@ -147,7 +147,7 @@ impl TenantStream {
     fn record(&self, attempt: &Attempt) {
         let (peak, width) = (attempt.grant.group().peak(), attempt.grant.width());
         let shape = self.query.shape;
-        self.query.engine.shapes().record(shape, peak, width);
+        self.query.tenant.engine.shapes().record(shape, peak, width);
     }
 }
 
@@ -221,7 +221,7 @@ impl TenantStream {
         mut attempt: Attempt,
         context: &mut Context<'_>,
     ) -> Poll<Option<DataFusionError>> {
-        let bytes_max = self.query.engine.hold_first;
+        let bytes_max = self.query.tenant.engine.hold_first;
         loop {
             match attempt.stream.as_mut().poll_next(context) {
                 Poll::Pending => {
@@ -231,7 +231,7 @@ impl TenantStream {
                 Poll::Ready(Some(Ok(batch))) if batch.num_rows() == 0 => {}
                 Poll::Ready(Some(Ok(batch))) => {
                     if !held.hold(batch, &attempt, bytes_max) {
-                        attempt.grant.set_delivered();
+                        attempt.grant.grow_first();
                         self.state = State::Delivering(held, attempt, false);
                         return Poll::Ready(None);
                     }

@@ -1,4 +1,4 @@
-//! Rules for the statements of a tenant.
+//! Bounds of what the statements of a tenant may do.
 
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::execution::SessionState;

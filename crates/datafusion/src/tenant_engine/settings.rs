@@ -1,0 +1,42 @@
+//! State that the queries of an engine, and of a tenant, share.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bursar::{Group, Memory};
+use bursar_arbiter::{Arbiter, Shapes};
+use datafusion::execution::context::SessionContext;
+
+use super::repeat::Repeat;
+use crate::history::History;
+use crate::tenant_session::Rules;
+
+/// State that all queries of an engine share.
+pub(super) struct Engine {
+    pub(super) shared: SessionContext,
+    pub(super) arbiter: Arbiter,
+    pub(super) disk: Option<Memory>,
+    pub(super) history: Option<History>,
+    pub(super) rules: Rules,
+    pub(super) repeat: Repeat,
+    pub(super) hold_first: usize,
+    pub(super) patience: Option<Duration>,
+    pub(super) percent: u32,
+    pub(super) estimate: Box<dyn Fn(u64) -> u64 + Send + Sync>,
+    pub(super) shapes: Mutex<Shapes>,
+}
+
+impl Engine {
+    pub(super) fn shapes(&self) -> MutexGuard<'_, Shapes> {
+        self.shapes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A tenant of a [`TenantEngine`](super::TenantEngine). Keeps the tenant's group as a handle does.
+#[derive(Clone)]
+pub struct Tenant {
+    pub(super) engine: Arc<Engine>,
+    pub(super) group: Group,
+    pub(super) disk: Option<Group>,
+    pub(super) score: i32,
+}
