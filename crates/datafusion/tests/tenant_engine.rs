@@ -168,7 +168,9 @@ impl PartitionStream for Hungry {
     }
 
     fn execute(&self, context: Arc<TaskContext>) -> SendableRecordBatchStream {
-        self.first_read.get_or_init(SystemTime::now);
+        #[allow(clippy::disallowed_methods, reason = "compared with SQL's `now()`")]
+        let now = SystemTime::now;
+        self.first_read.get_or_init(now);
         let readers = self.readers.fetch_add(1, Ordering::SeqCst) as u64;
         let first = self.first + readers * self.step;
         let reservation = MemoryConsumer::new("Hungry").register(context.memory_pool());
@@ -400,7 +402,7 @@ async fn the_last_try_is_alone() {
     let beside = Ask::new(&scene.group, "beside").least(1, 0);
     let mut beside = scene.arbiter.admit(beside);
     assert!((&mut beside).now_or_never().is_none());
-    // It keeps its grant, whoever waits.
+    // It keeps its grant, even while others wait.
     scene.arbiter.tick();
     assert_eq!(scene.arbiter.admissions().grants[0].bytes, MAX);
     drop(beside);

@@ -1,4 +1,4 @@
-//! Why a query of an engine did not run.
+//! Reasons why a query of an engine did not run.
 
 use std::fmt;
 

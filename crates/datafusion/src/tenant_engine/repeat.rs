@@ -15,7 +15,7 @@ use datafusion::logical_expr::{
 };
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 
-/// Which queries run again when they were refused memory before their first rows.
+/// Choice of the queries that run again when they were refused memory before their first rows.
 ///
 /// Whatever is set, these run once: `COPY`, `INSERT` and other DML, DDL, `EXPLAIN ANALYZE`, and plans with a source that never ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
