@@ -1,5 +1,6 @@
 //! The arbiter, its futures and its grants: all that happens outside of the lock.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -19,9 +20,7 @@ use crate::report::{Admissions, NotWidened};
 
 /// Decides which queries of one memory start, when, and how wide they run.
 ///
-/// Cloning makes another handle. Nothing happens in threads of its own: what changes is noticed when somebody asks, ends, polls, or
-/// calls [`Arbiter::tick`]. Bytes that return to limits outside of all grants are noticed by ticks alone, so have a ticker
-/// ([`Arbiter::start_ticker`]) if there are such bytes.
+/// Cloning makes another handle. It has no thread of its own: see [the crate's page](crate#time) for when it looks.
 pub struct Arbiter<M: Machine = Host> {
     inner: Arc<Inner<M>>,
 }
@@ -29,8 +28,8 @@ pub struct Arbiter<M: Machine = Host> {
 struct Inner<M: Machine> {
     memory: Memory<M>,
     ledger: M::Mutex<Ledger<M>>,
-    /// Groups of grants that have ended, with bytes that are still charged.
-    ending: M::Mutex<Vec<Emptied<M>>>,
+    /// The ends of grants that have ended with bytes that are still charged, by the number of the grant.
+    ending: M::Mutex<BTreeMap<u64, Emptied<M>>>,
     /// [`Machine::forks`] of the process that the waiters are in.
     forks: AtomicU64,
 }
@@ -52,13 +51,15 @@ impl<M: Machine> fmt::Debug for Arbiter<M> {
 }
 
 /// Looks again when the last byte of an ended grant has returned.
-struct LookAgain<M: Machine>(Weak<Inner<M>>);
+struct LookAgain<M: Machine> {
+    inner: Weak<Inner<M>>,
+    grant: u64,
+}
 
 impl<M: Machine> Wake for LookAgain<M> {
     fn wake(self: Arc<Self>) {
-        if let Some(inner) = self.0.upgrade() {
-            inner.forget_empty();
-            inner.look();
+        if let Some(inner) = self.inner.upgrade() {
+            inner.poll_ending(self.grant);
         }
     }
 }
@@ -104,8 +105,11 @@ impl<M: Machine> Inner<M> {
 
     /// Lowers the grants that have more than they need, if somebody waits for that.
     fn shrink(&self) {
-        let shrinks = self.with(|ledger, now_ns, _| match ledger.has_waiters() {
-            true => ledger.begin_shrinks(now_ns),
+        let shrinks = self.with(|ledger, now_ns, after| match ledger.has_waiters() {
+            true => {
+                ledger.take_back_untaken(now_ns, after);
+                ledger.begin_shrinks(now_ns)
+            }
             false => Vec::new(),
         });
         if shrinks.is_empty() {
@@ -119,7 +123,7 @@ impl<M: Machine> Inner<M> {
 
     /// Lowers a grant to `kept` bytes, or to what it has charged by then.
     fn lower(&self, grant: u64, group: &Group<M>, kept: u64) {
-        group.set_max(kept);
+        self.set_max(group, kept);
         let bytes = kept.max(group.reserved());
         self.with(|ledger, _, _| ledger.end_shrink(grant, bytes));
         self.settle(grant, group);
@@ -131,7 +135,17 @@ impl<M: Machine> Inner<M> {
         while let Some(bytes) = self.with(|ledger, _, _| ledger.bytes_of(grant))
             && group.limits().max != bytes
         {
-            group.set_max(bytes);
+            self.set_max(group, bytes);
+        }
+    }
+
+    /// Sets a limit. It holds even if a reclaimer that it asks panics, which must not harm the query that this is done for.
+    fn set_max(&self, group: &Group<M>, bytes: u64) {
+        if catch_unwind(AssertUnwindSafe(|| group.set_max(bytes))).is_err() {
+            let machine = self.memory.machine();
+            machine.warn(format_args!(
+                "a reclaimer panicked while the limit of {group} was set"
+            ));
         }
     }
 
@@ -141,19 +155,26 @@ impl<M: Machine> Inner<M> {
         Ok(bytes)
     }
 
-    /// Forgets the ended grants whose bytes have all returned.
-    fn forget_empty(self: &Arc<Self>) {
-        let mut ending = self.with_ending(std::mem::take);
-        if ending.is_empty() {
-            return;
-        }
-        let waker = Waker::from(Arc::new(LookAgain(Arc::downgrade(self))));
+    /// Looks again if all bytes of an ended grant have returned. Otherwise their return comes here.
+    fn poll_ending(self: &Arc<Self>, grant: u64) {
+        let waker = Waker::from(Arc::new(LookAgain {
+            inner: Arc::downgrade(self),
+            grant,
+        }));
         let mut context = Context::from_waker(&waker);
-        ending.retain_mut(|one| Pin::new(one).poll(&mut context).is_pending());
-        self.with_ending(|list| list.append(&mut ending));
+        let empty = self.with_ending(|ending| {
+            let one = ending.get_mut(&grant)?;
+            // Calls no user's code: the waker that this one replaces is ours.
+            let is_ready = Pin::new(one).poll(&mut context).is_ready();
+            is_ready.then(|| ending.remove(&grant))?
+        });
+        if let Some(empty) = empty {
+            drop(empty);
+            self.with(|ledger, now_ns, after| ledger.forget_ended(grant, now_ns, after));
+        }
     }
 
-    fn with_ending<R>(&self, change: impl FnOnce(&mut Vec<Emptied<M>>) -> R) -> R {
+    fn with_ending<R>(&self, change: impl FnOnce(&mut BTreeMap<u64, Emptied<M>>) -> R) -> R {
         // A fork waits for it.
         let _operation = self.memory.machine().operation();
         change(&mut self.ending.lock())
@@ -167,7 +188,7 @@ impl<M: Machine> Arbiter<M> {
             inner: Arc::new(Inner {
                 memory: memory.clone(),
                 ledger: M::Mutex::new(Ledger::new(memory.root(), policy)),
-                ending: M::Mutex::new(Vec::new()),
+                ending: M::Mutex::new(BTreeMap::new()),
                 forks: AtomicU64::new(memory.machine().forks()),
             }),
         }
@@ -206,7 +227,13 @@ impl<M: Machine> Arbiter<M> {
 
     /// Looks who can be served, whose time is over, and which grants have more than they need.
     pub fn tick(&self) {
-        self.inner.forget_empty();
+        // Some returns wake nobody: see `Group::emptied`.
+        let ending: Vec<u64> = self
+            .inner
+            .with_ending(|ending| ending.keys().copied().collect());
+        for grant in ending {
+            self.inner.poll_ending(grant);
+        }
         self.inner.look();
         self.inner.shrink();
     }
@@ -215,6 +242,13 @@ impl<M: Machine> Arbiter<M> {
     pub fn admissions(&self) -> Admissions {
         self.inner
             .with(|ledger, now_ns, _| ledger.admissions(now_ns))
+    }
+
+    /// The most bytes that all grants of a group can have together: what the limits on its way leave beside that which is charged outside of
+    /// grants. A query that needs more never fits as things are; `u64::MAX` if there is no limit.
+    pub fn most(&self, group: &Group<M>) -> u64 {
+        self.inner
+            .with(|ledger, _, after| ledger.most(group, after))
     }
 
     /// The memory.
@@ -338,6 +372,10 @@ impl<M: Machine> Future for Admit<M> {
             Ok(Asked::Granted(terms)) => {
                 this.state = State::Done;
                 Poll::Ready(this.make(terms))
+            }
+            Ok(Asked::Refused(error)) => {
+                this.state = State::Done;
+                Poll::Ready(Err(error))
             }
             Ok(Asked::Waiting(number)) => {
                 this.state = State::Waiting(number);
@@ -498,10 +536,9 @@ impl<M: Machine> Drop for Grant<M> {
             group,
         } = &self.widener;
         group.close().expect("a grant's group is not the root");
-        inner.with(|ledger, now_ns, after| ledger.end(*grant, now_ns, after));
-        if group.reserved() > 0 {
-            inner.with_ending(|list| list.push(group.emptied()));
-            inner.forget_empty();
+        if inner.with(|ledger, now_ns, after| ledger.end(*grant, now_ns, after)) {
+            inner.with_ending(|ending| ending.insert(*grant, group.emptied()));
+            inner.poll_ending(*grant);
         }
     }
 }

@@ -62,6 +62,8 @@ pub(crate) enum Asked {
     Granted(Terms),
     /// Queued, with this number.
     Waiting(u64),
+    /// Refused by a look, which has counted it.
+    Refused(AdmitError),
 }
 
 /// A group on the way of a tenant.
@@ -69,8 +71,14 @@ struct Level<M: Machine> {
     group: Group<M>,
     /// Tenants at and below it.
     tenants: u32,
-    /// Bytes of grants below it.
-    promised: u64,
+    /// Bytes of grants below it. Wider than a limit, so that it is exact whatever limits were in force.
+    promised: u128,
+}
+
+impl<M: Machine> Level<M> {
+    fn promised(&self) -> u64 {
+        u64::try_from(self.promised).unwrap_or(u64::MAX)
+    }
 }
 
 struct Tenant<M: Machine> {
@@ -78,7 +86,7 @@ struct Tenant<M: Machine> {
     /// Numbers of its group and of all above.
     chain: Arc<[u32]>,
     grants: u32,
-    promised: u64,
+    promised: u128,
     /// Bytes granted so far for its weight. A tenant that comes begins with [`Ledger::served`].
     served: u64,
     queue: Queue,
@@ -123,13 +131,6 @@ impl<M: Machine> Grant<M> {
     fn charged(&self) -> u64 {
         self.group.as_ref().map_or(0, Group::reserved)
     }
-
-    fn left(&self) -> u64 {
-        if self.is_unlimited {
-            return u64::MAX;
-        }
-        self.bytes.saturating_sub(self.charged().max(self.nested))
-    }
 }
 
 /// Bytes of grants that are promised and not yet charged, at each level. Read once a look.
@@ -147,6 +148,8 @@ pub(crate) struct Ledger<M: Machine> {
     /// Grants by the number of their group.
     by_group: BTreeMap<u32, u64>,
     decided: BTreeMap<u64, Result<Terms, AdmitError>>,
+    /// Grants that have ended, with bytes that are charged still.
+    ended: BTreeMap<u64, (Arc<[u32]>, Group<M>)>,
     /// Bytes that the tenant that was served last had been granted before, for its weight: the start time of fair queueing (Goyal, Vin and
     /// Cheng, 1996). So a tenant that was away for long is not owed for that time.
     served: u64,
@@ -175,6 +178,7 @@ impl<M: Machine> Ledger<M> {
             grants: BTreeMap::new(),
             by_group: BTreeMap::new(),
             decided: BTreeMap::new(),
+            ended: BTreeMap::new(),
             served: 0,
             deadlines: BTreeSet::new(),
             next: 0,
@@ -208,9 +212,8 @@ impl<M: Machine> Ledger<M> {
         after: &mut After<M>,
     ) -> Result<Asked, AdmitError> {
         let answer = self.try_ask(ask, waker, now_ns, after);
-        match &answer {
-            Ok(Asked::Granted(_) | Asked::Waiting(_)) => (),
-            Err(error) => self.counts.refuse(error),
+        if let Err(error) = &answer {
+            self.counts.refuse(error);
         }
         answer
     }
@@ -282,7 +285,7 @@ impl<M: Machine> Ledger<M> {
             first_passed_ns: None,
             waker: None,
         };
-        let smallest = waiter.least_at(narrowest, cap);
+        let smallest = waiter.least_at(narrowest, cap).max(1);
         if smallest > cap {
             let error = never_fits(&chain, smallest);
             after.drop_groups.append(&mut chain);
@@ -294,7 +297,7 @@ impl<M: Machine> Ledger<M> {
         if let Some(&parent) = around {
             after.drop_groups.append(&mut chain);
             return self
-                .ask_inside(parent, &ask.group, waiter, now_ns)
+                .ask_inside(parent, &ask.group, waiter, now_ns, after)
                 .map(Asked::Granted);
         }
         let tenant = self.enlist(&mut chain);
@@ -311,10 +314,11 @@ impl<M: Machine> Ledger<M> {
             self.follow(tenant, number, look, now_ns, after, &mut None);
         }
         match self.decided.remove(&number) {
-            Some(decision) => decision.map(Asked::Granted),
+            Some(Ok(terms)) => Ok(Asked::Granted(terms)),
+            Some(Err(error)) => Ok(Asked::Refused(error)),
             None if ask.patience == Some(Duration::ZERO) => {
+                let error = self.timed_out(tenant, number, now_ns);
                 let waiter = self.dequeue(tenant, number).expect("it is not decided");
-                let error = self.timed_out(tenant, &waiter, now_ns);
                 after.drop_wakers.extend(waiter.waker);
                 self.unlist(tenant, after);
                 Err(error)
@@ -411,7 +415,7 @@ impl<M: Machine> Ledger<M> {
         let Some(tenant) = self.tenants.get_mut(&number) else {
             return;
         };
-        let by_weight = order.by_weight(tenant.promised);
+        let by_weight = order.by_weight(u64::try_from(tenant.promised).unwrap_or(u64::MAX));
         let first = tenant.queue.first();
         let rank = first.map(|first| {
             (
@@ -439,13 +443,13 @@ impl<M: Machine> Ledger<M> {
             return u64::MAX;
         }
         let reserved = level.group.reserved();
-        let surely = max.saturating_sub(reserved.saturating_add(level.promised));
+        let surely = max.saturating_sub(reserved.saturating_add(level.promised()));
         if surely >= enough {
             return surely;
         }
         let uncharged = uncharged.get_or_insert_with(|| self.uncharged());
         let charged_or_promised = reserved.saturating_add(uncharged.get(&at).copied().unwrap_or(0));
-        max.saturating_sub(charged_or_promised.max(level.promised))
+        max.saturating_sub(charged_or_promised.max(level.promised()))
     }
 
     fn uncharged(&self) -> Uncharged {
@@ -459,6 +463,44 @@ impl<M: Machine> Ledger<M> {
             }
         }
         all
+    }
+
+    /// Whether a level has grants, or bytes of ended ones, that will return.
+    fn may_free(&self, at: u32) -> bool {
+        let has_grants = self.levels.get(&at).is_some_and(|level| level.promised > 0);
+        let returns =
+            |(chain, group): &(Arc<[u32]>, Group<M>)| chain.contains(&at) && group.reserved() > 0;
+        has_grants || self.ended.values().any(returns)
+    }
+
+    /// The most bytes that all grants of a group can have together: what the limits on its way leave beside that which is charged outside of
+    /// grants.
+    pub(crate) fn most(&self, group: &Group<M>, after: &mut After<M>) -> u64 {
+        let mut charged: BTreeMap<u32, u64> = BTreeMap::new();
+        let outer = self.grants.values().filter(|grant| grant.parent.is_none());
+        let running = outer.map(|grant| (&grant.chain, grant.charged()));
+        let ended = self
+            .ended
+            .values()
+            .map(|(chain, group)| (chain, group.reserved()));
+        for (chain, bytes) in running.chain(ended) {
+            for &at in chain.iter() {
+                *charged.entry(at).or_default() += bytes;
+            }
+        }
+        let mut most = u64::MAX;
+        let mut level = Some(group.clone());
+        while let Some(group) = level {
+            let max = group.limits().max;
+            if max != u64::MAX {
+                let of_grants = charged.get(&group.engine().number()).copied();
+                let outside = group.reserved().saturating_sub(of_grants.unwrap_or(0));
+                most = most.min(max.saturating_sub(outside));
+            }
+            level = group.parent();
+            after.drop_groups.push(group);
+        }
+        most
     }
 
     fn cap_of(&self, tenant: &Tenant<M>) -> u64 {
@@ -509,7 +551,7 @@ impl<M: Machine> Ledger<M> {
             (false, true) => waiter.least_at(widest, cap),
             (false, false) => wanted,
         };
-        let needed = waiter.least_at(floor, cap);
+        let needed = waiter.least_at(floor, cap).max(1);
         let mut room = u64::MAX;
         for &at in tenant.chain.iter() {
             let is_kept = kept
@@ -520,7 +562,11 @@ impl<M: Machine> Ledger<M> {
                 false => room.min(self.room_at(at, enough, uncharged)),
             };
             if room < needed {
-                return Look::Blocked(at);
+                // With nothing to wait for, an estimate counts less than what there is.
+                let takes_what_is = waiter.is_guess && room > 0 && !self.may_free(at);
+                if !takes_what_is {
+                    return Look::Blocked(at);
+                }
             }
         }
         if cap == u64::MAX {
@@ -529,11 +575,14 @@ impl<M: Machine> Ledger<M> {
                 width: widest,
             };
         }
-        let width = widest_within(waiter, cap, room).max(floor);
+        let width = match room < needed {
+            true => narrowest,
+            false => widest_within(waiter, cap, room).max(floor),
+        };
         let bytes = match (waiter.is_alone, others_wait) {
             (true, _) => room,
-            (false, true) => waiter.least_at(width, cap).max(1),
-            (false, false) => wanted.min(room).max(waiter.least_at(width, cap)).max(1),
+            (false, true) => waiter.least_at(width, cap).min(room).max(1),
+            (false, false) => wanted.max(waiter.least_at(width, cap)).min(room).max(1),
         };
         Look::Fits { bytes, width }
     }
@@ -607,12 +656,12 @@ impl<M: Machine> Ledger<M> {
         self.served = self.served.max(tenant.served);
         tenant.served = tenant.served.saturating_add(order.by_weight(promised));
         tenant.grants += 1;
-        tenant.promised = tenant.promised.saturating_add(promised);
+        tenant.promised += u128::from(promised);
         tenant.alone = tenant.alone.or(waiter.is_alone.then_some(id));
         let chain = tenant.chain.clone();
         for at in chain.iter() {
             let level = self.levels.get_mut(at).expect("a tenant keeps its levels");
-            level.promised = level.promised.saturating_add(promised);
+            level.promised += u128::from(promised);
         }
         self.rerank(number);
         let waited_ns = now_ns.saturating_sub(waiter.arrived_ns);
@@ -653,6 +702,30 @@ impl<M: Machine> Ledger<M> {
         }
     }
 
+    /// Bytes of a grant that are neither charged nor promised to grants inside of it.
+    fn left_of(&self, id: u64) -> u64 {
+        let Some(grant) = self.grants.get(&id) else {
+            return 0;
+        };
+        match grant.is_unlimited {
+            true => u64::MAX,
+            false => grant.bytes.saturating_sub(self.used_of(id, grant)),
+        }
+    }
+
+    /// Bytes of a grant that are charged, or promised to grants inside of it.
+    fn used_of(&self, id: u64, grant: &Grant<M>) -> u64 {
+        if grant.nested == 0 {
+            return grant.charged();
+        }
+        let inside = self
+            .grants
+            .values()
+            .filter(|inside| inside.parent == Some(id));
+        let uncharged = inside.map(|inside| inside.bytes.saturating_sub(inside.charged()));
+        uncharged.fold(grant.charged(), u64::saturating_add)
+    }
+
     /// Serves an ask from the grant that it is inside of, or refuses it.
     fn ask_inside(
         &mut self,
@@ -660,9 +733,19 @@ impl<M: Machine> Ledger<M> {
         group: &Group<M>,
         waiter: Waiter,
         now_ns: u64,
+        after: &mut After<M>,
     ) -> Result<Terms, AdmitError> {
+        let mut left = self.left_of(parent);
         let around = self.grants.get_mut(&parent).expect("found by its group");
-        let left = around.left();
+        // Limits between the two count as well.
+        let mut level = Some(group.clone());
+        while let Some(group) = level
+            && around.group.as_ref() != Some(&group)
+        {
+            left = left.min(group.limits().max.saturating_sub(group.reserved()));
+            level = group.parent();
+            after.drop_groups.push(group);
+        }
         let width = widest_within(&waiter, left, left);
         if width < waiter.width.0 {
             return Err(AdmitError::Nested {
@@ -678,7 +761,6 @@ impl<M: Machine> Ledger<M> {
         let promised = if bytes == u64::MAX { 0 } else { bytes };
         around.nested += promised;
         let (tenant, chain) = (around.tenant, around.chain.clone());
-        let _ = group;
         let id = self.number();
         let idle_since_ns = Arc::new(AtomicU64::new(0));
         self.counts.admitted += 1;
@@ -746,7 +828,10 @@ impl<M: Machine> Ledger<M> {
                 fits @ Look::Fits { .. } => return Some((number, first, fits)),
                 Look::Blocked(at) => {
                     self.tenants.get_mut(&number).expect("it waits").blocked_at = Some(at);
-                    kept.entry(at).or_insert(number);
+                    // Room is kept where some will be free. Elsewhere nobody would ever be served.
+                    if self.may_free(at) {
+                        kept.entry(at).or_insert(number);
+                    }
                 }
             }
         }
@@ -793,11 +878,11 @@ impl<M: Machine> Ledger<M> {
         while let Some(&(deadline_ns, number, waiter)) = self.deadlines.first()
             && deadline_ns <= now_ns
         {
+            let error = self.timed_out(number, waiter, now_ns);
             let Some(waiter) = self.dequeue(number, waiter) else {
                 self.deadlines.pop_first();
                 continue;
             };
-            let error = self.timed_out(number, &waiter, now_ns);
             self.refuse(waiter, error, after);
             self.unlist(number, after);
             has_refused = true;
@@ -857,18 +942,16 @@ impl<M: Machine> Ledger<M> {
         after.wake.extend(waiter.waker);
     }
 
-    fn timed_out(&self, number: u32, waiter: &Waiter, now_ns: u64) -> AdmitError {
+    /// The error of a waiter whose time is over. Call before it leaves the queue.
+    fn timed_out(&self, number: u32, waiter: u64, now_ns: u64) -> AdmitError {
         let tenant = self.tenants.get(&number);
-        let at = tenant
-            .and_then(|tenant| tenant.blocked_at)
-            .unwrap_or(number);
-        let limited = self
-            .levels
-            .get(&at)
-            .map_or_else(String::new, |level| level.group.path());
+        let at = tenant.and_then(|tenant| tenant.blocked_at);
+        let level = self.levels.get(&at.unwrap_or(number));
+        let arrived_ns = tenant.and_then(|tenant| tenant.queue.get(waiter));
+        let arrived_ns = arrived_ns.map_or(now_ns, |waiter| waiter.arrived_ns);
         AdmitError::TimedOut {
-            waited: Duration::from_nanos(now_ns.saturating_sub(waiter.arrived_ns)),
-            limited,
+            waited: Duration::from_nanos(now_ns.saturating_sub(arrived_ns)),
+            limited: level.map_or_else(String::new, |level| level.group.path()),
             retry_after: self.retry_after(),
         }
     }
@@ -928,7 +1011,9 @@ impl<M: Machine> Ledger<M> {
     ) {
         self.counts.cancelled += 1;
         match self.decided.remove(&number) {
-            Some(Ok(terms)) => self.end(terms.grant, now_ns, after),
+            Some(Ok(terms)) => {
+                self.end(terms.grant, now_ns, after);
+            }
             Some(Err(_)) => (),
             None => {
                 let tenant = group.engine().number();
@@ -947,6 +1032,7 @@ impl<M: Machine> Ledger<M> {
         self.counts.admitted -= 1;
         self.counts.refuse(error);
         self.end(id, now_ns, after);
+        self.counts.ended -= 1;
     }
 
     /// Notes the group of a grant.
@@ -956,9 +1042,11 @@ impl<M: Machine> Ledger<M> {
     }
 
     /// Ends a grant. Its charged bytes still count at the limits above, as charged.
-    pub(crate) fn end(&mut self, id: u64, now_ns: u64, after: &mut After<M>) {
-        let Some(grant) = self.grants.remove(&id) else {
-            return;
+    ///
+    /// Returns whether there are any. Then the caller calls [`Ledger::forget_ended`] when they have returned.
+    pub(crate) fn end(&mut self, id: u64, now_ns: u64, after: &mut After<M>) -> bool {
+        let Some(mut grant) = self.grants.remove(&id) else {
+            return false;
         };
         if let Some(group) = &grant.group {
             self.by_group.remove(&group.engine().number());
@@ -990,12 +1078,41 @@ impl<M: Machine> Ledger<M> {
                 self.unlist(grant.tenant, after);
             }
         }
-        after.drop_groups.extend(grant.group);
+        let has_bytes = grant.charged() > 0;
+        match grant.group.take() {
+            Some(group) if has_bytes => {
+                self.ended.insert(id, (grant.chain.clone(), group));
+            }
+            group => after.drop_groups.extend(group),
+        }
+        self.look(now_ns, after);
+        has_bytes
+    }
+
+    /// Forgets a grant that has ended, and whose bytes have returned. Others may have waited for them.
+    pub(crate) fn forget_ended(&mut self, id: u64, now_ns: u64, after: &mut After<M>) {
+        let ended = self.ended.remove(&id);
+        after.drop_groups.extend(ended.map(|(_, group)| group));
         self.look(now_ns, after);
     }
 
+    /// Takes grants back that nobody has taken for long. Their futures ask anew when they are polled.
+    pub(crate) fn take_back_untaken(&mut self, now_ns: u64, after: &mut After<M>) {
+        let idle_after = ns(self.policy.idle_after);
+        let untaken = self.decided.iter().filter_map(|(&number, decision)| {
+            let id = decision.as_ref().ok()?.grant;
+            let age_ns = now_ns.saturating_sub(self.grants.get(&id)?.granted_ns);
+            (age_ns >= idle_after).then_some((number, id))
+        });
+        for (number, id) in untaken.collect::<Vec<_>>() {
+            self.decided.remove(&number);
+            self.end(id, now_ns, after);
+        }
+    }
+
     fn change_promise(&mut self, chain: &[u32], number: u32, before: u64, bytes: u64) {
-        let change = |promised: &mut u64| *promised = (*promised - before).saturating_add(bytes);
+        let change =
+            |promised: &mut u128| *promised = *promised - u128::from(before) + u128::from(bytes);
         for at in chain {
             change(
                 &mut self
@@ -1031,7 +1148,7 @@ impl<M: Machine> Ledger<M> {
         let missing = needed - grant.bytes;
         let widened = match grant.parent {
             Some(parent) => {
-                let left = self.grants.get(&parent).map_or(0, Grant::left);
+                let left = self.left_of(parent);
                 if missing > left {
                     Err(NotWidened::NoRoom)
                 } else {
@@ -1047,6 +1164,13 @@ impl<M: Machine> Ledger<M> {
         let by = widened?;
         let grant = self.grants.get_mut(&id).expect("just seen");
         let (before, bytes) = (grant.bytes, grant.bytes.saturating_add(by));
+        if bytes == u64::MAX && grant.parent.is_none() {
+            // The limits on its way are gone.
+            (grant.is_unlimited, grant.bytes) = (true, 0);
+            let (chain, tenant) = (grant.chain.clone(), grant.tenant);
+            self.change_promise(&chain, tenant, before, 0);
+            return Ok(bytes);
+        }
         grant.bytes = bytes;
         let (parent, chain, tenant) = (grant.parent, grant.chain.clone(), grant.tenant);
         match parent {
@@ -1122,7 +1246,7 @@ impl<M: Machine> Ledger<M> {
             .collect();
         let idle_after = ns(self.policy.idle_after);
         let mut found = Vec::new();
-        for (&id, grant) in &mut self.grants {
+        for (&id, grant) in &self.grants {
             let is_on_way = grant.chain.iter().any(|at| blocked.contains(at));
             let may = !grant.is_shrinking && !grant.is_unlimited && grant.parent.is_none();
             let Some(group) = grant.group.as_ref().filter(|_| may && is_on_way) else {
@@ -1132,29 +1256,48 @@ impl<M: Machine> Ledger<M> {
             let idle_since = grant.idle_since_ns.load(Ordering::Relaxed);
             let is_idle = idle_since != 0 && now_ns.saturating_sub(idle_since) >= idle_after;
             let kept = match is_idle {
-                true => group.reserved(),
+                true => 0,
+                false if grant.goes_first => continue,
                 false => group.peak().max(grant.least),
             };
-            let kept = kept.max(grant.nested);
-            if kept < grant.bytes {
-                grant.is_shrinking = true;
-                found.push((id, group.clone(), kept));
+            let kept = kept.max(self.used_of(id, grant));
+            let was_alone = is_idle && self.tenants[&grant.tenant].alone == Some(id);
+            if kept < grant.bytes || was_alone {
+                found.push((
+                    id,
+                    group.clone(),
+                    kept.min(grant.bytes),
+                    grant.tenant,
+                    was_alone,
+                ));
                 if found.len() == SHRUNK_MAX {
                     break;
                 }
             }
         }
-        found
+        let begin = |(id, group, kept, tenant, was_alone)| {
+            self.grants.get_mut(&id).expect("just found").is_shrinking = true;
+            if was_alone {
+                // Nobody knows when its client goes on.
+                self.tenants
+                    .get_mut(&tenant)
+                    .expect("a grant keeps it")
+                    .alone = None;
+            }
+            (id, group, kept)
+        };
+        found.into_iter().map(begin).collect()
     }
 
     /// Ends what [`Ledger::begin_shrink`] began: the grant has `bytes` now, unless it had fewer before.
     pub(crate) fn end_shrink(&mut self, id: u64, bytes: u64) {
-        let Some(grant) = self.grants.get_mut(&id) else {
+        let Some(used) = self.grants.get(&id).map(|grant| self.used_of(id, grant)) else {
             return;
         };
+        let grant = self.grants.get_mut(&id).expect("just seen");
         grant.is_shrinking = false;
         let before = grant.bytes;
-        grant.bytes = bytes.min(before);
+        grant.bytes = bytes.max(used).min(before);
         grant.least = grant.least.min(grant.bytes);
         let (bytes, chain, tenant) = (grant.bytes, grant.chain.clone(), grant.tenant);
         self.counts.shrunk += u64::from(bytes < before);
@@ -1240,7 +1383,7 @@ impl<M: Machine> Ledger<M> {
                 .grants
                 .values()
                 .filter(|grant| grant.parent.is_none() && grant.chain.contains(at));
-            let sum: u64 = below.map(|grant| grant.bytes).fold(0, u64::saturating_add);
+            let sum: u128 = below.map(|grant| u128::from(grant.bytes)).sum();
             assert_eq!(
                 level.promised, sum,
                 "the promise at {at} is the sum of its grants"

@@ -31,7 +31,7 @@
 //! ```
 //!
 //! # Guarantees
-//! * **Promises.** The grants below a limit never add up to more than the limit. Bytes charged outside of grants count as
+//! * **Promises.** The grants below a limit never add up to more than the limit, unless it is lowered. Bytes charged outside of grants count as
 //!   well. Nothing is charged ahead, so such a charge may take what was promised. The query is then refused as any other.
 //! * **Nobody blocks others for long, and nobody is passed without end.** A waiter that cannot be served is passed by those that can. The
 //!   first waiter of a group is passed at most [`Policy::passes_max`] times, or for [`Policy::passed_max`]. Then room is kept for it: no other
@@ -52,8 +52,13 @@
 //! fewest so far. A score compares asks of one group only.
 //!
 //! # Cost
-//! A decision costs time that grows with the groups that have waiters and with the grants that run, not with the asks that wait. A query
-//! that was admitted charges as any other: its group is an ordinary one.
+//! A decision costs time that grows with the groups that have waiters and with the grants that run, not with the asks that wait. Behind the
+//! first waiter of a group it examines at most 32, in their order, whose size may fit. A query that was admitted charges as any other: its
+//! group is an ordinary one.
+//!
+//! # Time
+//! An arbiter looks when somebody asks, ends, or polls a wait. Raised limits, bytes that return outside of ended grants, and grants that are
+//! larger than they need are looked at by asks that must wait and by [`Arbiter::tick`]. So have a ticker ([`Arbiter::start_ticker`]).
 //!
 //! # After a fork
 //! A child forgets the asks that waited: their tasks are in the parent. A future that the child polls asks anew. Grants stay, as the bytes

@@ -223,3 +223,70 @@ fn without_limits_a_grant_has_none_and_nobody_waits() {
         .collect();
     assert!(grants.iter().all(|grant| grant.bytes() == u64::MAX));
 }
+
+#[test]
+fn what_a_grant_and_those_inside_of_it_have_is_never_more_than_its_bytes() {
+    let arbiter = arbiter(100, timeless());
+    let acme = tenant(&arbiter, "acme", 40);
+    let grant = arbiter.try_admit(ask(&acme, "query", 30)).unwrap();
+    let charge = grant.try_charge(20 * MIB).unwrap();
+    let inner = arbiter.try_admit(ask(grant.group(), "inner", 9)).unwrap();
+    let second = arbiter.try_admit(ask(grant.group(), "second", 2));
+    assert!(
+        matches!(second, Err(AdmitError::Nested { left, .. }) if left <= MIB),
+        "{second:?}"
+    );
+    // A limit between the two counts.
+    let narrow = grant.group().child("narrow", Limits::max(MIB / 4)).unwrap();
+    let third = arbiter.try_admit(Ask::new(&narrow, "third").least(MIB / 2, 0));
+    assert!(third.is_err(), "{third:?}");
+    assert!(grant.resize(MIB).unwrap() >= 29 * MIB);
+    drop((charge, inner));
+}
+
+#[test]
+fn a_grant_that_nobody_takes_goes_to_who_waits_and_its_future_asks_anew() {
+    let mut policy = timeless();
+    policy.idle_after = Duration::ZERO;
+    let arbiter = arbiter(100, policy);
+    let acme = tenant(&arbiter, "acme", 40);
+    let held = arbiter.try_admit(ask(&acme, "held", 40)).unwrap();
+    let mut lazy = waits(arbiter.admit(ask(&acme, "lazy", 40)));
+    let mut eager = waits(arbiter.admit(ask(&acme, "eager", 40)));
+    drop(held);
+    arbiter.tick();
+    let eager = granted(&mut eager);
+    assert!(poll(&mut lazy).is_pending());
+    drop(eager);
+    granted(&mut lazy);
+}
+
+#[test]
+fn a_grant_may_lose_all_limits_on_its_way_and_get_them_again() {
+    let arbiter = arbiter(100, timeless());
+    let acme = tenant(&arbiter, "acme", 40);
+    let grant = arbiter.try_admit(ask(&acme, "query", 30)).unwrap();
+    for limited in [&acme, &arbiter.memory().root()] {
+        limited.set_max(u64::MAX);
+    }
+    assert_eq!(grant.resize(u64::MAX), Ok(u64::MAX));
+    drop(grant);
+    acme.set_max(40 * MIB);
+    arbiter.try_admit(ask(&acme, "query", 40)).unwrap();
+}
+
+#[test]
+fn a_reclaimer_that_panics_does_not_end_who_asks_for_what_its_grant_does_not_use() {
+    let arbiter = arbiter(100, timeless());
+    let acme = tenant(&arbiter, "acme", 40);
+    let roomy = Ask::new(&acme, "roomy").least(4 * MIB, 0).wanted(40 * MIB);
+    let grant = arbiter.try_admit(roomy).unwrap();
+    let held = grant.group().charge(10 * MIB);
+    let _reclaimer = grant
+        .group()
+        .add_reclaimer(0, |_| panic!("a reclaimer of a user"));
+    grant.set_idle(true);
+    let mut other = waits(arbiter.admit(ask(&acme, "other", 28)));
+    granted(&mut other);
+    drop(held);
+}

@@ -1,4 +1,4 @@
-//! Random asks, grants, charges, cancellations, resizes, lowered limits and removals. After each the books must be right, by sums that
+//! Random asks, grants, charges, cancellations and resizes. After each the books must be right, by sums that
 //! are made anew from what the arbiter and the memory show.
 
 use std::collections::BTreeMap;

@@ -238,3 +238,57 @@ fn patience_ends_with_the_limit_in_the_way_and_a_time_to_ask_again() {
     assert_eq!(limited, "/acme");
     assert!(retry_after >= Duration::from_millis(10));
 }
+
+#[test]
+fn no_room_is_kept_where_nothing_will_return() {
+    let mut policy = timeless();
+    policy.passes_max = 3;
+    let arbiter = arbiter(100, policy);
+    let [acme, umbrella, cache] =
+        ["acme", "umbrella", "cache"].map(|name| tenant(&arbiter, name, u64::MAX));
+    let held = arbiter.try_admit(ask(&umbrella, "held", 50)).unwrap();
+    let _cached = cache.try_charge(20 * MIB).unwrap();
+    let mut exact = waits(arbiter.admit(ask(&acme, "exact", 90)));
+    let mut estimated = waits(arbiter.admit(ask(&acme, "estimated", 85).estimated().score(1)));
+    while arbiter.try_admit(ask(&umbrella, "small", 1)).is_ok() {}
+    // Both wait for what the cache has, and nothing else runs.
+    drop(held);
+    let grant = granted(&mut estimated);
+    assert!(grant.bytes() <= 80 * MIB, "all that there is");
+    drop(grant);
+    arbiter
+        .try_admit(ask(&umbrella, "small", 1))
+        .expect("nobody else can be served");
+    assert!(poll(&mut exact).is_pending());
+    cache.set_max(0);
+    drop(_cached);
+    arbiter.tick();
+    granted(&mut exact);
+}
+
+#[test]
+fn an_ask_for_next_to_nothing_waits_for_its_byte() {
+    let arbiter = arbiter(100, timeless());
+    let acme = tenant(&arbiter, "acme", 40);
+    let closed = tenant(&arbiter, "closed", 0);
+    assert!(matches!(
+        arbiter.try_admit(Ask::new(&closed, "query")),
+        Err(AdmitError::NeverFits { max: 0, .. })
+    ));
+    let held = arbiter.try_admit(ask(&acme, "held", 40)).unwrap();
+    let mut small = waits(arbiter.admit(Ask::new(&acme, "small").least(0, 0).wanted(MIB)));
+    drop(held);
+    granted(&mut small);
+}
+
+#[test]
+fn the_limit_in_the_way_is_named_and_counted_once_for_a_lone_waiter_too() {
+    let arbiter = arbiter(100, timeless());
+    let acme = tenant(&arbiter, "acme", u64::MAX);
+    let umbrella = tenant(&arbiter, "umbrella", u64::MAX);
+    let _held = arbiter.try_admit(ask(&umbrella, "held", 100)).unwrap();
+    let error = arbiter.try_admit(ask(&acme, "query", 1)).unwrap_err();
+    assert!(matches!(error, AdmitError::TimedOut { limited, .. } if limited == "/"));
+    assert_eq!(arbiter.admissions().counts.timed_out, 1);
+    assert_eq!(arbiter.most(&acme), 100 * MIB);
+}

@@ -107,9 +107,9 @@ impl Query {
         let peak = (self.tenant.engine.estimate)(seen.peak).max(ASKED_MIN);
         let peak = peak.min(self.most());
         // Half of it is taken by each partition.
-        let each = peak / 2 / u64::from(seen.width.max(1));
-        ask.least(peak / 2, each)
-            .wanted(peak.saturating_add(peak / 8))
+        let half = peak.div_ceil(2);
+        let each = half / u64::from(seen.width.max(1));
+        ask.least(half, each).wanted(peak.saturating_add(peak / 8))
     }
 
     /// Asks again after a refusal.
@@ -123,24 +123,9 @@ impl Query {
         }
     }
 
-    /// The most bytes that all grants of the tenant can have together: what the limits on its way leave beside that which is charged
-    /// outside of grants. An ask for more than that would wait without end.
+    /// The most bytes that it can have. A query that asked for more than that would wait without end.
     fn most(&self) -> u64 {
-        let grants = self.tenant.engine.arbiter.admissions().grants;
-        let mut most = u64::MAX;
-        let mut group = Some(self.tenant.group.clone());
-        while let Some(at) = group {
-            let max = at.limits().max;
-            if max != u64::MAX {
-                let path = format!("{}/", at.path().trim_end_matches('/'));
-                let is_below = grants.iter().filter(|grant| grant.path.starts_with(&path));
-                let granted: u64 = is_below.map(|grant| grant.charged).sum();
-                let outside = at.reserved().saturating_sub(granted);
-                most = most.min(max.saturating_sub(outside));
-            }
-            group = at.parent();
-        }
-        most.max(1)
+        self.engine.arbiter.most(&self.tenant).max(1)
     }
 
     /// Waits until it is admitted, and begins to run. If it is refused memory by then, runs again.
@@ -194,7 +179,8 @@ impl Query {
         }
         let pool = builder.build();
         let granted = grant.bytes();
-        if number == TRIES_MAX {
+        // It cannot run again, so a refusal would end it.
+        if number == TRIES_MAX || !self.may_repeat {
             grant.grow_first();
         }
         match self.execute(&pool, grant.width()).await {

@@ -117,6 +117,8 @@ impl TenantStream {
             width: attempt.grant.width(),
             waited: self.admitted.waited + attempt.grant.waited(),
         };
+        // Until the client polls for rows.
+        attempt.grant.set_idle(true);
         self.state = State::Holding(Held::default(), attempt);
     }
 
