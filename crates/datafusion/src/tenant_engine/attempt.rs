@@ -125,7 +125,8 @@ impl Query {
 
     /// The most bytes that it can have. A query that asked for more than that would wait without end.
     fn most(&self) -> u64 {
-        self.engine.arbiter.most(&self.tenant).max(1)
+        let arbiter = &self.tenant.engine.arbiter;
+        arbiter.most(&self.tenant.group).max(1)
     }
 
     /// Waits until it is admitted, and begins to run. If it is refused memory by then, runs again.
