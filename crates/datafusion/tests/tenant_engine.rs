@@ -410,10 +410,15 @@ async fn the_last_try_is_alone() {
     scene.assert_all_is_given_back().await;
 }
 
+/// More than a query has that grows only while nobody waits.
+const FOR_A_SECOND_TRY: u64 = SHARE + MIB;
+/// More than a query ever has beside the other grant of a crowd.
+const TOO_MUCH: u64 = MAX - 3 * MIB;
+
 /// Runs a statement that is refused at its first try.
-async fn refused(repeat: Repeat, sql: &str) -> (usize, Result<i64>) {
+async fn refused(repeat: Repeat, sql: &str, bytes: u64) -> (usize, Result<i64>) {
     let scene = scene(MAX);
-    let hungry = Hungry::register(&scene, SHARE + MIB, MIB, 0);
+    let hungry = Hungry::register(&scene, bytes, MIB, 0);
     let may_all = SQLOptions::new();
     let engine = scene.builder().repeat(repeat).allow(may_all).build();
     let tenant = engine.tenant("t").unwrap();
@@ -433,12 +438,16 @@ async fn refused(repeat: Repeat, sql: &str) -> (usize, Result<i64>) {
 #[tokio::test]
 async fn a_source_that_can_be_read_once_is_read_once() {
     for repeat in [Repeat::Auto, Repeat::Never] {
-        let (readers, outcome) = refused(repeat, "SELECT * FROM hungry").await;
+        let (readers, outcome) = refused(repeat, "SELECT * FROM hungry", TOO_MUCH).await;
         assert_eq!(readers, 1);
         assert!(is_exhausted(&outcome.unwrap_err()));
     }
-    let (readers, outcome) = refused(Repeat::Always, "SELECT * FROM hungry").await;
+    let sql = "SELECT * FROM hungry";
+    let (readers, outcome) = refused(Repeat::Always, sql, FOR_A_SECOND_TRY).await;
     assert_eq!((readers, outcome.unwrap()), (2, 2));
+    // A query that cannot run again grows even while others wait.
+    let (readers, outcome) = refused(Repeat::Auto, sql, FOR_A_SECOND_TRY).await;
+    assert_eq!((readers, outcome.unwrap()), (1, 2));
 }
 
 #[tokio::test]
@@ -454,7 +463,7 @@ async fn statements_with_effects_run_once() {
         "CREATE TABLE u AS SELECT * FROM hungry",
         &copy,
     ] {
-        let (readers, outcome) = refused(Repeat::Always, sql).await;
+        let (readers, outcome) = refused(Repeat::Always, sql, TOO_MUCH).await;
         assert_eq!(readers, 1, "{sql}");
         assert!(is_exhausted(&outcome.unwrap_err()), "{sql}");
     }
@@ -541,6 +550,10 @@ async fn volatile_functions_of_the_program_run_once() {
         scene.context.register_udf(function);
         let tenant = scene.tenant();
         let _crowd = scene.crowd();
+        // Leaves the query that cannot run again no more than its first grant.
+        let rest = MAX - 4 * MIB - SHARE - MIB / 4;
+        let rest = Ask::new(&scene.group, "rest").least(rest, 0);
+        let _rest = (tries == 1).then(|| scene.arbiter.try_admit(rest).unwrap());
         let join = "SELECT random(a.k), b.s FROM t a JOIN t b ON a.k = b.k AND a.s = b.s";
         let mut stream = tenant.sql(None, join).await.unwrap();
         let first = stream.next().await.unwrap();
