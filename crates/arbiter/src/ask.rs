@@ -114,7 +114,7 @@ impl<M: Machine> Ask<M> {
 }
 
 /// Reason why an ask is refused.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AdmitError {
     /// A width of 0 partitions, or a range that is empty.
@@ -166,6 +166,20 @@ pub enum AdmitError {
     /// The grant's group cannot be made.
     Create(CreateError),
 }
+
+bursar::debug_as_message!(
+    enum AdmitError {
+        BadWidth,
+        Nothing,
+        LeastAboveWanted { least, wanted },
+        OtherMemory,
+        NeverFits { limited, max, least },
+        Nested { grant, left, least },
+        TimedOut { waited, limited, retry_after },
+        Removed { group },
+        Create(error),
+    }
+);
 
 impl fmt::Display for AdmitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -103,7 +103,7 @@ impl Counts {
 }
 
 /// Reason why a grant cannot have more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NotWidened {
     /// Others wait for a limit on its way.
@@ -115,6 +115,15 @@ pub enum NotWidened {
     /// The grant has ended.
     Ended,
 }
+
+bursar::debug_as_message!(
+    enum NotWidened {
+        OthersWait,
+        NoRoom,
+        Busy,
+        Ended,
+    }
+);
 
 impl fmt::Display for NotWidened {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
