@@ -258,8 +258,8 @@ impl<M: Machine> Arbiter<M> {
 }
 
 impl Arbiter<Host> {
-    /// Starts a thread that calls [`Arbiter::tick`] every `period`, until the returned value is dropped. 10 ms suits most servers: a
-    /// tick without waiters takes less than a microsecond.
+    /// Starts a thread that calls [`Arbiter::tick`] every `period`, until the returned value is dropped. Choose it by the time that a query may
+    /// wait too long.
     ///
     /// # Errors
     /// The system's error if it cannot start a thread.
@@ -517,7 +517,7 @@ impl<M: Machine> Grant<M> {
     }
 
     /// Says whether the client has all that it asked for and asks for no more. After [`Policy::idle_after`], the grant of such a
-    /// query may lose what it has not charged, if others wait. It costs two stores, so call it for each batch.
+    /// query may lose what it has not charged, if others wait. It takes no lock, so call it for each batch.
     pub fn set_idle(&self, is_idle: bool) {
         let since_ns = match is_idle {
             true => self.widener.inner.now_ns().max(1),

@@ -545,7 +545,7 @@ impl<M: Machine> Ledger<M> {
         };
         let wanted = waiter.wanted.max(waiter.least_at(widest, cap)).min(cap);
         // While others wait, nobody gets more than it needs, so that more of them run.
-        let others_wait = self.tenants[&number].queue.len() > 1 || self.ranks.len() > 1;
+        let others_wait = tenant.queue.len() > 1 || self.ranks.len() > 1;
         let enough = match (waiter.is_alone, others_wait) {
             (true, _) => u64::MAX,
             (false, true) => waiter.least_at(widest, cap),
@@ -649,7 +649,6 @@ impl<M: Machine> Ledger<M> {
         width: u32,
         now_ns: u64,
     ) -> Terms {
-        let id = self.number();
         let promised = if bytes == u64::MAX { 0 } else { bytes };
         let order = self.order_of(number);
         let tenant = self.tenants.get_mut(&number).expect("it waits");
@@ -657,42 +656,59 @@ impl<M: Machine> Ledger<M> {
         tenant.served = tenant.served.saturating_add(order.by_weight(promised));
         tenant.grants += 1;
         tenant.promised += u128::from(promised);
-        tenant.alone = tenant.alone.or(waiter.is_alone.then_some(id));
         let chain = tenant.chain.clone();
         for at in chain.iter() {
             let level = self.levels.get_mut(at).expect("a tenant keeps its levels");
             level.promised += u128::from(promised);
         }
         self.rerank(number);
+        let terms = self.insert(number, chain, waiter, (bytes, width), None, now_ns);
+        if waiter.is_alone {
+            self.tenants.get_mut(&number).expect("it waits").alone = Some(terms.grant);
+        }
+        terms
+    }
+
+    /// Makes the record of a grant, whose bytes are promised already.
+    fn insert(
+        &mut self,
+        tenant: u32,
+        chain: Arc<[u32]>,
+        waiter: &Waiter,
+        (bytes, width): (u64, u32),
+        parent: Option<u64>,
+        now_ns: u64,
+    ) -> Terms {
+        let id = self.number();
+        let promised = if bytes == u64::MAX { 0 } else { bytes };
+        let least = match waiter.is_alone && parent.is_none() {
+            // A query that is alone keeps all, though others wait.
+            true => promised,
+            false => waiter.least.at(width).min(promised),
+        };
         let waited_ns = now_ns.saturating_sub(waiter.arrived_ns);
         let idle_since_ns = Arc::new(AtomicU64::new(0));
         self.counts.admitted += 1;
         self.counts.waited += u64::from(waited_ns > 0);
         self.counts.narrowed += u64::from(width < waiter.width.1);
-        self.grants.insert(
-            id,
-            Grant {
-                tenant: number,
-                chain,
-                group: None,
-                name: waiter.name.clone(),
-                bytes: promised,
-                is_unlimited: bytes == u64::MAX,
-                // A query that is alone keeps all, though others wait.
-                least: if waiter.is_alone {
-                    promised
-                } else {
-                    waiter.least.at(width).min(promised)
-                },
-                width,
-                granted_ns: now_ns,
-                is_shrinking: false,
-                goes_first: false,
-                nested: 0,
-                parent: None,
-                idle_since_ns: idle_since_ns.clone(),
-            },
-        );
+        self.counts.nested += u64::from(parent.is_some());
+        let grant = Grant {
+            tenant,
+            chain,
+            group: None,
+            name: waiter.name.clone(),
+            bytes: promised,
+            is_unlimited: bytes == u64::MAX,
+            least,
+            width,
+            granted_ns: now_ns,
+            is_shrinking: false,
+            goes_first: false,
+            nested: 0,
+            parent,
+            idle_since_ns: idle_since_ns.clone(),
+        };
+        self.grants.insert(id, grant);
         Terms {
             grant: id,
             bytes,
@@ -761,36 +777,7 @@ impl<M: Machine> Ledger<M> {
         let promised = if bytes == u64::MAX { 0 } else { bytes };
         around.nested += promised;
         let (tenant, chain) = (around.tenant, around.chain.clone());
-        let id = self.number();
-        let idle_since_ns = Arc::new(AtomicU64::new(0));
-        self.counts.admitted += 1;
-        self.counts.nested += 1;
-        self.grants.insert(
-            id,
-            Grant {
-                tenant,
-                chain,
-                group: None,
-                name: waiter.name,
-                bytes: promised,
-                is_unlimited: bytes == u64::MAX,
-                least: waiter.least.at(width).min(promised),
-                width,
-                granted_ns: now_ns,
-                is_shrinking: false,
-                goes_first: false,
-                nested: 0,
-                parent: Some(parent),
-                idle_since_ns: idle_since_ns.clone(),
-            },
-        );
-        Ok(Terms {
-            grant: id,
-            bytes,
-            width,
-            waited: Duration::ZERO,
-            idle_since_ns,
-        })
+        Ok(self.insert(tenant, chain, &waiter, (bytes, width), Some(parent), now_ns))
     }
 
     /// Serves all that can be served now, in their order.
