@@ -67,6 +67,7 @@ protocols![
     waiting: "waiting",
     reclaim: "reclaim",
     pressure: "pressure",
+    admission: "admission",
     fork: "fork",
     pages: "pages",
     pages_tuning: "pages-tuning",
