@@ -480,7 +480,7 @@ impl<M: Machine> Grant<M> {
     /// # Errors
     /// [`ChargeError`], as [`Group::try_charge`].
     pub fn try_charge(&self, bytes: u64) -> Result<Charge<M>, ChargeError> {
-        self.widener.try_charge(bytes)
+        self.widener.try_charge(self.group(), bytes)
     }
 
     /// A handle that makes the grant larger, for pools. It does not keep the grant.
@@ -566,7 +566,7 @@ impl<M: Machine> fmt::Debug for Widener<M> {
     }
 }
 
-/// Number of times that a charge makes its grant larger before it is refused: other charges may take what was added.
+/// Number of times that a charge makes its grant larger before it is refused.
 const WIDEN_TRIES: u32 = 4;
 
 impl<M: Machine> Widener<M> {
@@ -578,26 +578,40 @@ impl<M: Machine> Widener<M> {
         self.inner.widen(self.grant, &self.group, more)
     }
 
-    /// [`Grant::try_charge`].
+    /// Charges `group`, which is the grant's or one below it. If the grant is too small, and nobody waits for what is there, makes it
+    /// larger first.
     ///
     /// # Errors
     /// [`ChargeError`], as [`Group::try_charge`].
-    pub fn try_charge(&self, bytes: u64) -> Result<Charge<M>, ChargeError> {
-        for _ in 0..WIDEN_TRIES {
-            match self.group.try_charge(bytes) {
-                Err(ChargeError::LimitReached(reached)) if self.is_own(&reached.limited) => {
-                    if self.widen(bytes).is_err() {
-                        return Err(ChargeError::LimitReached(reached));
-                    }
+    pub fn try_charge(&self, group: &Group<M>, bytes: u64) -> Result<Charge<M>, ChargeError> {
+        self.retry(
+            || group.try_charge(bytes),
+            |error| match error {
+                ChargeError::LimitReached(reached) if reached.limited == self.group.path() => {
+                    Some(bytes)
                 }
-                charged => return charged,
-            }
-        }
-        self.group.try_charge(bytes)
+                _ => None,
+            },
+        )
     }
 
-    /// Whether a limit that was reached is the grant's own.
-    pub fn is_own(&self, path: &str) -> bool {
-        self.group.path() == path
+    /// Tries what needs memory of the grant. If it fails, and `missing` returns the bytes that the grant lacks, makes the grant larger and
+    /// tries again, at most 4 times: others may take what was added.
+    ///
+    /// # Errors
+    /// That of the last try.
+    pub fn retry<T, E>(
+        &self,
+        mut attempt: impl FnMut() -> Result<T, E>,
+        missing: impl Fn(&E) -> Option<u64>,
+    ) -> Result<T, E> {
+        let mut outcome = attempt();
+        for _ in 0..WIDEN_TRIES {
+            match outcome.as_ref().err().and_then(&missing) {
+                Some(bytes) if self.widen(bytes).is_ok() => outcome = attempt(),
+                _ => break,
+            }
+        }
+        outcome
     }
 }

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use bursar::{Bytes, CreateError, Group, Host, Machine};
 
+use crate::shapes::Seen;
+
 /// Memory and partitions that a query asks for before it starts.
 ///
 /// ```
@@ -104,6 +106,15 @@ impl<M: Machine> Ask<M> {
     pub fn estimated(mut self) -> Self {
         self.is_guess = true;
         self
+    }
+
+    /// Asks for as much as a query of the same shape took: `wanted` is an eighth more, half of it is for the query, and half for its partitions.
+    /// The bytes are estimates; see [`Ask::estimated`].
+    pub fn like(self, seen: Seen) -> Self {
+        let half = seen.peak.div_ceil(2);
+        let partition = half / u64::from(seen.width.max(1));
+        let wanted = seen.peak.saturating_add(seen.peak / 8);
+        self.least(half, partition).wanted(wanted).estimated()
     }
 
     /// Asks for all that the group may have, while the group has no other grant. For the last try of a query that was refused memory.

@@ -104,9 +104,6 @@ pub struct GroupPool {
     begun_ns: u64,
 }
 
-/// Number of times that a request makes its grant larger before it is refused: other requests may take what was added.
-const WIDEN_TRIES: u32 = 4;
-
 /// The last refusals.
 #[derive(Clone, Default)]
 struct LastRefusal {
@@ -479,21 +476,10 @@ impl GroupPool {
 
     /// Charges a group. If the grant is too small, it becomes larger first, if that is possible.
     fn try_charge(&self, group: &Group, bytes: u64) -> std::result::Result<Charge, ChargeError> {
-        let mut charged = group.try_charge(bytes);
-        let Some(widener) = &self.widener else {
-            return charged;
-        };
-        for _ in 0..WIDEN_TRIES {
-            match &charged {
-                Err(ChargeError::LimitReached(reached))
-                    if widener.is_own(&reached.limited) && widener.widen(bytes).is_ok() =>
-                {
-                    charged = group.try_charge(bytes);
-                }
-                _ => break,
-            }
+        match &self.widener {
+            Some(widener) => widener.try_charge(group, bytes),
+            None => group.try_charge(bytes),
         }
-        charged
     }
 
     /// Checks a request against a share. If the share is too small, the grant becomes larger first, if that is possible.
@@ -503,19 +489,11 @@ impl GroupPool {
         held: u64,
         bytes: u64,
     ) -> std::result::Result<(), Standing> {
-        let mut checked = share.check(held, bytes);
-        let Some(widener) = &self.widener else {
-            return checked;
-        };
-        for _ in 0..WIDEN_TRIES {
-            match &checked {
-                Err(standing) if widener.widen(standing.missing(held, bytes)).is_ok() => {
-                    checked = share.check(held, bytes);
-                }
-                _ => break,
-            }
+        let check = || share.check(held, bytes);
+        match &self.widener {
+            Some(widener) => widener.retry(check, |standing| Some(standing.missing(held, bytes))),
+            None => check(),
         }
-        checked
     }
 
     /// Returns whether pressure asks a consumer to spill: it holds enough, and has returned bytes since it was last

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bursar::{Group, printable};
-use bursar_arbiter::{Ask, Grant};
+use bursar_arbiter::{Ask, Grant, Seen};
 use datafusion::dataframe::DataFrame;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::context::{SessionContext, SessionState};
@@ -106,10 +106,7 @@ impl Query {
         };
         let peak = (self.tenant.engine.estimate)(seen.peak).max(ASKED_MIN);
         let peak = peak.min(self.most());
-        // Half of it is taken by each partition.
-        let half = peak.div_ceil(2);
-        let each = half / u64::from(seen.width.max(1));
-        ask.least(half, each).wanted(peak.saturating_add(peak / 8))
+        ask.like(Seen { peak, ..seen })
     }
 
     /// Asks again after a refusal.
