@@ -1317,12 +1317,19 @@ impl<M: Machine> Ledger<M> {
         }
     }
 
+    /// The path of a grant's group that is not made yet.
+    fn path_of(&self, tenant: u32, name: &str) -> String {
+        let group = self.tenants.get(&tenant).map(|tenant| tenant.group.path());
+        let above = group.unwrap_or_default();
+        format!("{}/{name}", above.trim_end_matches('/'))
+    }
+
     pub(crate) fn admissions(&self, now_ns: u64) -> Admissions {
         let grants = self.grants.values().map(|grant| Granted {
             path: grant
                 .group
                 .as_ref()
-                .map_or_else(|| grant.name.clone(), Group::path),
+                .map_or_else(|| self.path_of(grant.tenant, &grant.name), Group::path),
             bytes: if grant.is_unlimited {
                 u64::MAX
             } else {

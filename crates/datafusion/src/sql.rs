@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bursar::{Freshness, GroupSnapshot, Memory};
+use bursar_arbiter::{Admissions, Arbiter};
 use datafusion::arrow::array::{ArrayRef, BooleanArray, Float64Array, Int64Array, StringArray};
 use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::arrow::record_batch::RecordBatch;
@@ -46,6 +47,7 @@ use crate::report::QueryReport;
 pub struct View {
     memory: Memory,
     history: Option<History>,
+    arbiter: Option<Arbiter>,
     below: String,
 }
 
@@ -63,6 +65,7 @@ impl View {
         Self {
             memory: memory.clone(),
             history: None,
+            arbiter: None,
             below: "/".to_owned(),
         }
     }
@@ -70,6 +73,12 @@ impl View {
     /// Adds the queries of a history: finished ones to `bursar_history()`, and the spills of running ones to `bursar_memory()`.
     pub fn history(mut self, history: &History) -> Self {
         self.history = Some(history.clone());
+        self
+    }
+
+    /// Adds the grants and the waiting asks of an arbiter, in `bursar_admissions()`.
+    pub fn arbiter(mut self, arbiter: &Arbiter) -> Self {
+        self.arbiter = Some(arbiter.clone());
         self
     }
 
@@ -82,12 +91,16 @@ impl View {
         self
     }
 
-    /// Registers the table functions `bursar_memory()` and `bursar_history()` with a session.
+    /// Registers the table functions `bursar_memory()`, `bursar_history()` and `bursar_admissions()` with a session.
     ///
     /// All statements of the session see what this view has, and nothing else of the memory.
     ///
     /// `bursar_memory()` takes one optional argument, the age of the numbers: `'exact'` (the default), `'cached'`, or `'500ms'`. Each
     /// execution of a query takes one snapshot, so children and the group's own part add up.
+    ///
+    /// `bursar_admissions()` has a row for each grant, oldest first, and then one for each ask that waits, in the order in which they come
+    /// next. Of a grant, `bytes` are what it may have; of an ask, those without which it cannot run. `blocked_by` is the group whose limit
+    /// is in its way.
     pub fn register(&self, context: &SessionContext) {
         let function = |table| {
             Arc::new(Function {
@@ -97,6 +110,7 @@ impl View {
         };
         context.register_udtf("bursar_memory", function(Table::Memory));
         context.register_udtf("bursar_history", function(Table::History));
+        context.register_udtf("bursar_admissions", function(Table::Admissions));
     }
 
     fn contains(&self, path: &str) -> bool {
@@ -110,6 +124,7 @@ impl View {
 enum Table {
     Memory,
     History,
+    Admissions,
 }
 
 /// A function that makes a table.
@@ -133,6 +148,7 @@ impl TableFunctionImpl for Function {
                 );
             }
             (Table::History, _) => return plan_err!("bursar_history takes no argument"),
+            (Table::Admissions, _) => return plan_err!("bursar_admissions takes no argument"),
         };
         let rows = Rows {
             view: self.view.clone(),
@@ -183,6 +199,7 @@ impl PartitionStream for Rows {
         let columns = match self.table {
             Table::Memory => memory_columns(&self.view, self.freshness),
             Table::History => history_columns(&self.view),
+            Table::Admissions => admissions_columns(&self.view),
         };
         let batch = RecordBatch::try_new(self.schema.clone(), columns);
         let batch = batch.expect("each column has the type of its field and a value for each row");
@@ -223,6 +240,17 @@ impl Table {
                 ("can_spill", Boolean, true),
                 ("elapsed_seconds", Float64, false),
                 ("left_bytes", Int64, false),
+            ],
+            Self::Admissions => &[
+                ("path", Utf8, false),
+                ("state", Utf8, false),
+                ("bytes", Int64, true),
+                ("charged", Int64, true),
+                ("width", Int64, true),
+                ("seconds", Float64, false),
+                ("passed", Int64, true),
+                ("is_kept_room", Boolean, true),
+                ("blocked_by", Utf8, true),
             ],
         };
         let field = |(name, kind, is_nullable): &(&str, DataType, bool)| {
@@ -361,5 +389,62 @@ fn history_columns(view: &View) -> Vec<ArrayRef> {
             all()
                 .map(|(query, operator)| Some(operator.map_or(query.reserved, |one| one.reserved))),
         ),
+    ]
+}
+
+/// A row of `bursar_admissions()`.
+struct Admission<'a> {
+    path: String,
+    state: &'static str,
+    bytes: u64,
+    charged: Option<u64>,
+    width: Option<u64>,
+    time: Duration,
+    passed: Option<u64>,
+    is_kept_room: Option<bool>,
+    blocked_by: Option<&'a str>,
+}
+
+/// A row for each grant and each waiting ask in view.
+fn admissions_columns(view: &View) -> Vec<ArrayRef> {
+    let arbiter = view.arbiter.as_ref();
+    let admissions = arbiter.map_or_else(Admissions::default, Arbiter::admissions);
+    let granted = admissions.grants.iter().map(|grant| Admission {
+        path: grant.path.clone(),
+        state: "running",
+        bytes: grant.bytes,
+        charged: Some(grant.charged),
+        width: Some(u64::from(grant.width)),
+        time: grant.age,
+        passed: None,
+        is_kept_room: None,
+        blocked_by: None,
+    });
+    let waiting = admissions.waiting.iter().map(|ask| Admission {
+        path: format!("{}/{}", ask.group.trim_end_matches('/'), ask.name),
+        state: "waiting",
+        bytes: ask.least,
+        charged: None,
+        width: None,
+        time: ask.waited,
+        passed: Some(u64::from(ask.passed)),
+        is_kept_room: Some(ask.is_kept_room),
+        blocked_by: Some(&ask.blocked_by),
+    });
+    let rows = granted
+        .chain(waiting)
+        .filter(|row| view.contains(&row.path));
+    let rows: Vec<Admission> = rows.collect();
+    let all = || rows.iter();
+    vec![
+        texts(all().map(|row| Some(&row.path[..]))),
+        texts(all().map(|row| Some(row.state))),
+        numbers(all().map(|row| (row.bytes != u64::MAX).then_some(row.bytes))),
+        numbers(all().map(|row| row.charged)),
+        numbers(all().map(|row| row.width)),
+        seconds(all().map(|row| row.time)),
+        numbers(all().map(|row| row.passed)),
+        Arc::new(all().map(|row| row.is_kept_room).collect::<BooleanArray>()),
+        texts(all().map(|row| row.blocked_by)),
     ]
 }

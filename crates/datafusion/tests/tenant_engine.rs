@@ -10,7 +10,7 @@ use bursar::{Freshness, Group, Limits, Memory};
 use bursar_arbiter::{Admit, AdmitError, Arbiter, Ask, Grant, Policy};
 use bursar_datafusion::{
     FairShare, GroupPool, History, Repeat, Tenant, TenantEngine, TenantEngineBuilder,
-    TenantEngineError, TenantSqlError,
+    TenantEngineError, TenantSqlError, View,
 };
 use datafusion::arrow::array::{
     Array, Int64Array, RecordBatch, StringArray, TimestampNanosecondArray,
@@ -636,6 +636,35 @@ async fn a_query_asks_for_what_its_shape_took() {
     );
     let (other, _) = run("SELECT k FROM t".to_owned()).await;
     assert_eq!(other, SHARE);
+}
+
+#[tokio::test]
+async fn sql_shows_grants_and_waiters_to_those_who_may_see_them() {
+    let scene = scene(MAX);
+    let (_other, _waits) = scene.crowd();
+    let stranger = scene.memory.root().child("tt", Limits::none()).unwrap();
+    let ask = Ask::new(&stranger, "hidden").least(MIB, 0);
+    let _hidden = scene.arbiter.try_admit(ask).unwrap();
+    let view = View::new(&scene.memory).arbiter(&scene.arbiter);
+    let shown = |view: View, sql: &'static str| async move {
+        let context = SessionContext::new();
+        view.register(&context);
+        let frame = context.sql(sql).await.unwrap();
+        let text = frame.to_string().await.unwrap();
+        let rows = text.lines().filter(|line| line.starts_with("| /"));
+        rows.map(|row| row.split_whitespace().collect::<Vec<_>>().join(" "))
+            .collect::<Vec<_>>()
+    };
+    let sql = "SELECT path, state, bytes, charged, width, passed, is_kept_room, blocked_by FROM bursar_admissions()";
+    let own = [
+        "| /t/other | running | 4194304 | 0 | 1 | | | |",
+        "| /t/waits | waiting | 15728640 | | | 0 | false | /t |",
+    ];
+    assert_eq!(shown(view.clone().below("/t"), sql).await, own);
+    let paths = shown(view, "SELECT path FROM bursar_admissions()").await;
+    assert_eq!(paths, ["| /t/other |", "| /tt/hidden |", "| /t/waits |"]);
+    let nobody = View::new(&scene.memory);
+    assert_eq!(shown(nobody, sql).await, [""; 0]);
 }
 
 #[tokio::test]
