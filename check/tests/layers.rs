@@ -16,7 +16,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("bursar", &["bursar-machine"]),
     ("bursar-arbiter", &["bursar", "bursar-machine"]),
     ("bursar-alloc", &["bursar", "bursar-machine"]),
-    ("bursar-tower", &["bursar", "bursar-alloc"]),
+    ("bursar-tower", &["bursar", "bursar-alloc", "bursar-arbiter"]),
     ("bursar-datafusion", &["bursar", "bursar-alloc", "bursar-arbiter"]),
     ("bursar-prometheus", &["bursar"]),
     ("bursar-serve", &["bursar", "bursar-prometheus"]),

@@ -6,6 +6,7 @@ use std::task::{Context, Poll};
 
 use bursar::Group;
 use bursar_alloc::InGroup;
+use bursar_arbiter::Grant;
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
@@ -13,7 +14,8 @@ pin_project! {
     /// A response's body. Its allocations while it is polled, and when it is dropped, are charged to the group that
     /// served the request. The body of an answer in the service's place is charged to no group.
     ///
-    /// It keeps a handle of the group, so a group made for one request lives until its response is sent or dropped.
+    /// It keeps a handle of the group, so a group made for one request lives until its response is sent or dropped. So does the grant of
+    /// a request that asked for one.
     pub struct TenantBody<B> {
         #[pin]
         payer: Payer<B>,
@@ -26,6 +28,8 @@ pin_project! {
         Tenant {
             #[pin]
             body: InGroup<B>,
+            // It goes after the body.
+            grant: Option<Grant>,
         },
         Nobody {
             #[pin]
@@ -35,9 +39,9 @@ pin_project! {
 }
 
 impl<B> TenantBody<B> {
-    pub(crate) fn in_group(body: InGroup<B>) -> Self {
+    pub(crate) fn in_group(body: InGroup<B>, grant: Option<Grant>) -> Self {
         Self {
-            payer: Payer::Tenant { body },
+            payer: Payer::Tenant { body, grant },
         }
     }
 
@@ -50,14 +54,14 @@ impl<B> TenantBody<B> {
     /// Returns the group that served the request; `None` for an answer in the service's place.
     pub fn group(&self) -> Option<&Group> {
         match &self.payer {
-            Payer::Tenant { body } => Some(body.group()),
+            Payer::Tenant { body, .. } => Some(body.group()),
             Payer::Nobody { .. } => None,
         }
     }
 
     fn body(&self) -> &B {
         match &self.payer {
-            Payer::Tenant { body } => body.get_ref(),
+            Payer::Tenant { body, .. } => body.get_ref(),
             Payer::Nobody { body } => body,
         }
     }
@@ -80,7 +84,7 @@ impl<B: Body> Body for TenantBody<B> {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
         match self.project().payer.project() {
-            PayerProjection::Tenant { body } => body.poll_with(|body| body.poll_frame(context)),
+            PayerProjection::Tenant { body, .. } => body.poll_with(|body| body.poll_frame(context)),
             PayerProjection::Nobody { body } => body.poll_frame(context),
         }
     }

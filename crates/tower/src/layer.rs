@@ -3,7 +3,8 @@
 use std::fmt;
 use std::task::{Context, Poll};
 
-use bursar_alloc::{GroupExt, InGroupExt, panics_charge_nobody};
+use bursar::Group;
+use bursar_alloc::{GroupExt, InGroup, InGroupExt, panics_charge_nobody};
 use http::{Request, Response};
 use tower_layer::Layer;
 use tower_service::Service;
@@ -76,27 +77,40 @@ impl<S: fmt::Debug, P> fmt::Debug for TenantService<S, P> {
 
 impl<S, P, Q, B> Service<Request<Q>> for TenantService<S, P>
 where
-    S: Service<Request<Q>, Response = Response<B>>,
+    S: Service<Request<Q>, Response = Response<B>> + Clone,
     P: Fn(&Request<Q>) -> Admission<B>,
 {
     type Response = Response<TenantBody<B>>;
     type Error = S::Error;
-    type Future = TenantFuture<S::Future, B>;
+    type Future = TenantFuture<S, Q, B>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.inner.poll_ready(context)
     }
 
-    fn call(&mut self, mut request: Request<Q>) -> Self::Future {
+    fn call(&mut self, request: Request<Q>) -> Self::Future {
         match (self.pick)(&request) {
             Admission::Granted(group) => {
-                let future = group.scope(|| {
-                    request.extensions_mut().insert(group.clone());
-                    self.inner.call(request)
-                });
-                TenantFuture::served(future.in_group(&group))
+                TenantFuture::served(serve(&mut self.inner, request, &group))
             }
+            Admission::Asked(asked) => TenantFuture::asked(asked, self.inner.clone(), request),
             Admission::Refused(response) => TenantFuture::answered(response),
         }
     }
+}
+
+/// Calls a service that is ready, in a group that the request carries.
+pub(crate) fn serve<S, Q>(
+    service: &mut S,
+    mut request: Request<Q>,
+    group: &Group,
+) -> InGroup<S::Future>
+where
+    S: Service<Request<Q>>,
+{
+    let future = group.scope(|| {
+        request.extensions_mut().insert(group.clone());
+        service.call(request)
+    });
+    future.in_group(group)
 }

@@ -57,6 +57,12 @@
 //! function that picks a request's group can read [`bursar::Group::is_over_max`], and can answer in place of the service.
 //! Requests in progress go on, so a tenant exceeds its limit by the memory that these take.
 //!
+//! # Admission
+//! With an arbiter, a request waits for memory in place of being refused ([`Admission::Asked`]): [`ask_for`] asks for the bytes of its
+//! `Content-Length`, and [`refusal`] makes an answer with `Retry-After` for one that waited too long. The ticker of the arbiter
+//! ([`bursar_arbiter::Arbiter::start_ticker`]) notices that. A function that picks `Admission::Granted` for a path, such as that of health
+//! checks, lets these requests through.
+//!
 //! # Run a ticker
 //! An allocation or a free calls no callback and does not wait. So it leaves callbacks, and stock that must be taken back,
 //! to the next call that may wait: a reservation that is about to be refused, a limit that is set, or a tick. A server that
@@ -81,11 +87,13 @@ mod guides {
 }
 
 mod admission;
+mod asked;
 mod body;
 mod future;
 mod layer;
 
 pub use admission::Admission;
+pub use asked::{Asked, ask_for, refusal};
 pub use body::TenantBody;
 pub use future::TenantFuture;
 pub use layer::{TenantLayer, TenantService};
