@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::process::Stdio;
 
+use clap::ValueEnum;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 use url::Url;
@@ -85,12 +86,9 @@ impl Cluster {
 
 impl Process {
     async fn start(name: &str, kind: Kind) -> Result<Self, Box<dyn Error>> {
-        let kind = match kind {
-            Kind::Greedy => "greedy",
-            Kind::Bursar => "bursar",
-        };
+        let kind = kind.to_possible_value().ok_or("each kind has a name")?;
         let mut child = Command::new(std::env::current_exe()?)
-            .args(["worker", name, kind])
+            .args(["worker", name, kind.get_name()])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .kill_on_drop(true)

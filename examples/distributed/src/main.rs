@@ -1,8 +1,9 @@
-//! DataFusion on three workers, with the same limits and reports for tenants on each. Tenant A asks for more than it may have; how long do
-//! tenant B's queries take meanwhile?
+//! DataFusion on three workers, with the same limits and reports for tenants on each. Tenant A asks for more than it may have. The table
+//! shows how many of its queries end, and how long tenant B's take meanwhile.
 //!
-//! Limits are per worker: each worker has a memory with a group for each tenant. A header of the query carries the path of its group to all
-//! workers (datafusion-distributed's passthrough headers), and the pools of a query's parts on one worker are the same.
+//! Limits are per worker: each worker has a memory with a group for each tenant. A query is admitted once, at the coordinator, for all
+//! workers: see `admission.rs`. Headers of the query carry the path of its group and its bytes to all workers (datafusion-distributed's
+//! passthrough headers), and the pools of a query's parts on one worker are the same.
 //!
 //! `cargo run --release`, or `cargo run --release -- --processes`, in this directory.
 
@@ -16,21 +17,20 @@ macro_rules! println {
     }};
 }
 
+mod admission;
 mod cluster;
+mod load;
 mod worker;
 
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use bursar::Bytes;
-use bursar_tpch::Tables;
-use clap::{Parser, Subcommand};
-use comfy_table::{CellAlignment, Table, presets};
-use datafusion::dataframe::DataFrameWriteOptions;
+use clap::{Parser, Subcommand, ValueEnum};
+use comfy_table::Table;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::SessionStateBuilder;
 use datafusion::prelude::{ParquetReadOptions, SessionConfig, SessionContext};
@@ -38,17 +38,13 @@ use datafusion_distributed::{DistributedExt, SessionStateBuilderExt, WorkerResol
 use http::{HeaderMap, HeaderValue};
 use url::Url;
 
+use admission::{Coordinator, Part};
 use cluster::{Cluster, WORKERS};
-use worker::{Kind, PATH, Row, TENANTS, WORKER_MAX};
-
-/// A row for each order: as many groups as orders.
-const BIG: &str = "SELECT l_orderkey, count(*), sum(l_quantity), max(l_comment) FROM lineitem GROUP BY l_orderkey ORDER BY 3 DESC, 1 LIMIT 5";
-/// A row for each supplier.
-const SMALL: &str = "SELECT l_suppkey, sum(l_extendedprice) FROM lineitem GROUP BY l_suppkey ORDER BY 2 DESC, 1 LIMIT 5";
-/// Queries of tenant A at a time.
-const AT_ONCE: usize = 6;
-/// Longer than any of these queries takes.
-const PATIENCE: Duration = Duration::from_secs(60);
+use load::{
+    AT_ONCE, COLUMNS, Load, PART, PATIENCE, QUERIES, TENANTS, WORKER_MAX, first_line, load, row,
+    table, write_tables,
+};
+use worker::{GRANTED, Kind, PATH, Row};
 
 /// Runs two tenants' queries on three workers, under DataFusion's greedy pool and under Bursar
 #[derive(Parser)]
@@ -62,6 +58,9 @@ struct Cli {
     /// Seconds of load for each pool
     #[arg(long, default_value_t = 30)]
     seconds: u64,
+    /// Runs of each pool, in turn
+    #[arg(long, default_value_t = 1)]
+    runs: usize,
     #[command(subcommand)]
     role: Option<Role>,
 }
@@ -73,6 +72,14 @@ enum Role {
     Worker { name: String, kind: Kind },
 }
 
+/// Pools that are compared.
+const COMPARED: [Kind; 5] = [
+    Kind::Greedy,
+    Kind::FairSpill,
+    Kind::Fixed,
+    Kind::Limits,
+    Kind::Bursar,
+];
 #[tokio::main]
 async fn main() -> std::result::Result<(), Box<dyn Error>> {
     let cli = Cli::parse();
@@ -80,11 +87,12 @@ async fn main() -> std::result::Result<(), Box<dyn Error>> {
         return cluster::work(&name, kind).await;
     }
     let directory = tempfile::tempdir()?;
-    write_tables(cli.scale, directory.path()).await?;
-    let [(a, a_max), (b, b_max)] = TENANTS;
+    let tables = directory.path();
+    write_tables(cli.scale, tables).await?;
+    let [(_, a_max), (_, b_max)] = TENANTS;
     println!(
-        "{} workers{}, each with {}; {a} may have {} on each, {b} {}. Limits are per worker.\nFor {} s {a} runs {AT_ONCE} queries at a time \
-         that need more, and {b} one after the other that need little.\n",
+        "{} workers{}, each with {}. Tenant A may have {} on each, tenant B {}. Limits are per worker.\nFor {} s A runs {AT_ONCE} queries at a \
+         time that need much memory, and B one after the other that need little.",
         WORKERS.len(),
         if cli.processes {
             " in processes of their own"
@@ -96,94 +104,80 @@ async fn main() -> std::result::Result<(), Box<dyn Error>> {
         Bytes(b_max),
         cli.seconds,
     );
-    let mut tenants = table(
-        [
-            "pool",
-            "tenant B: done",
-            "failed",
-            "p50, ms",
-            "p99, ms",
-            "tenant A: done",
-            "failed",
-        ],
-        1,
+    let peaks = alone(cli.processes, tables).await?;
+    println!(
+        "Alone, a query of A takes {} on a worker, and one of B {}. With fixed parts each query has {}.\n",
+        Bytes(peaks[0]),
+        Bytes(peaks[1]),
+        Bytes(PART),
     );
+    let mut loads: [Vec<Load>; COMPARED.len()] = Default::default();
     let mut bursar_rows = Vec::new();
-    for kind in [Kind::Greedy, Kind::Bursar] {
-        let mut cluster = Cluster::start(kind, cli.processes).await?;
-        let load = load(
-            &cluster.urls(),
-            directory.path(),
-            Duration::from_secs(cli.seconds),
-        )
-        .await;
-        let mut times = load.times;
-        times.sort();
-        let at = |percent: usize| times.get(times.len().saturating_sub(1) * percent / 100);
-        let ms =
-            |percent| at(percent).map_or_else(String::new, |time| time.as_millis().to_string());
-        tenants.add_row([
-            format!("{kind:?}").to_lowercase(),
-            times.len().to_string(),
-            load.failed[1].to_string(),
-            ms(50),
-            ms(99),
-            load.done.to_string(),
-            load.failed[0].to_string(),
-        ]);
-        if let Some(error) = load.error {
-            println!(
-                "under {kind:?}, {b}'s first failure: {}\n",
-                first_line(&error)
-            );
+    for round in 1..=cli.runs {
+        for (at, kind) in COMPARED.into_iter().enumerate() {
+            eprintln!("run {round} of {}: {}", cli.runs, name(kind));
+            let mut cluster = Cluster::start(kind, cli.processes).await?;
+            let is_admitted = kind == Kind::Bursar;
+            let coordinator = Arc::new(Coordinator::new(is_admitted, WORKERS.len(), peaks)?);
+            let (workers, files) = (cluster.urls(), tables.to_path_buf());
+            let query = move |tenant| {
+                let (coordinator, workers) = (coordinator.clone(), workers.clone());
+                let files = files.clone();
+                async move {
+                    let run = |part| run(&workers, &files, part, QUERIES[tenant]);
+                    coordinator.query(tenant, run).await
+                }
+            };
+            loads[at].push(load(query, Duration::from_secs(cli.seconds)).await);
+            let is_last = round == cli.runs && kind == Kind::Bursar;
+            if is_last {
+                stranger(&cluster.urls(), tables).await?;
+                kill(&mut cluster, tables).await?;
+            }
+            let (rows, left) = cluster.end().await?;
+            if left > 0 {
+                return Err(format!("{left} bytes are still reserved on the workers").into());
+            }
+            if is_last {
+                bursar_rows = rows;
+            }
         }
-        if kind == Kind::Bursar {
-            stranger(&cluster.urls(), directory.path()).await?;
-            kill(&mut cluster, directory.path()).await?;
+    }
+    let mut compared = table(COLUMNS, 1);
+    for (kind, loads) in COMPARED.into_iter().zip(&loads) {
+        compared.add_row(row(name(kind), loads));
+        if let Some(error) = loads.iter().find_map(|load| load.error.as_ref()) {
+            println!("{}: a first failure: {}", name(kind), first_line(error));
         }
-        let (rows, left) = cluster.end().await?;
-        if left > 0 {
-            return Err(format!("{left} bytes are still reserved on the workers").into());
-        }
-        bursar_rows.extend(rows);
     }
     println!(
-        "{}\n\n{}\n",
-        tenants.trim_fmt(),
+        "\n{}\n\n\"again\": queries that were refused memory, and ran once more.\n\nUnder bursar, on each worker:\n\n{}\n",
+        compared.trim_fmt(),
         queries(&bursar_rows).trim_fmt()
     );
     println!("after the last query: 0 bytes reserved on the workers that live");
     Ok(())
 }
 
-fn table<const COLUMNS: usize>(header: [&str; COLUMNS], numbers_from: usize) -> Table {
-    let mut table = Table::new();
-    table.load_preset(presets::NOTHING).set_header(header);
-    for column in table.column_iter_mut().skip(numbers_from) {
-        column.set_cell_alignment(CellAlignment::Right);
+fn name(kind: Kind) -> String {
+    let value = kind.to_possible_value();
+    value.map_or_else(String::new, |value| value.get_name().to_owned())
+}
+
+/// The most bytes that a query of each tenant takes on a worker, when it is alone and has no limit.
+async fn alone(as_processes: bool, tables: &Path) -> std::result::Result<[u64; 2], Box<dyn Error>> {
+    let cluster = Cluster::start(Kind::Alone, as_processes).await?;
+    for (sql, (tenant, _)) in QUERIES.into_iter().zip(TENANTS) {
+        for at in 0..3 {
+            let part = whole(format!("{tenant}/query-{at}"));
+            run(&cluster.urls(), tables, part, sql).await?;
+        }
     }
-    table
-}
-
-fn first_line(error: &str) -> &str {
-    error.lines().next().unwrap_or_default()
-}
-
-/// Writes the lines of orders as Parquet, a file for each worker.
-async fn write_tables(scale: f64, to: &Path) -> std::result::Result<(), Box<dyn Error>> {
-    let tables = Tables::generate(scale, WORKERS.len(), |_| ())?;
-    let session =
-        SessionContext::new_with_config(SessionConfig::new().with_target_partitions(WORKERS.len()));
-    tables.register(&session)?;
-    let path = to.join("lineitem");
-    let path = path
-        .to_str()
-        .ok_or("the temporary directory's name is no text")?;
-    let lines = session.table("lineitem").await?;
-    lines
-        .write_parquet(path, DataFrameWriteOptions::new(), None)
-        .await?;
-    Ok(())
+    let (rows, _) = cluster.end().await?;
+    Ok(TENANTS.map(|(tenant, _)| {
+        let of_tenant = rows.iter().filter(|row| row.path.contains(tenant));
+        of_tenant.map(|row| row.peak).max().unwrap_or_default()
+    }))
 }
 
 struct Workers(Vec<Url>);
@@ -194,15 +188,16 @@ impl WorkerResolver for Workers {
     }
 }
 
-/// Runs a query on the workers, for the group at a path.
-async fn run(workers: &[Url], tables: &Path, path: &str, sql: &str) -> Result<usize> {
+/// Runs a query on the workers.
+async fn run(workers: &[Url], tables: &Path, part: Part, sql: &str) -> Result<()> {
     let mut headers = HeaderMap::new();
-    let value =
-        HeaderValue::from_str(path).map_err(|error| DataFusionError::External(Box::new(error)))?;
-    headers.insert(PATH, value);
+    let external = |error| DataFusionError::External(Box::new(error));
+    let path = HeaderValue::from_str(&part.path).map_err(external)?;
+    headers.insert(PATH, path);
+    headers.insert(GRANTED, HeaderValue::from(part.bytes));
     let state = SessionStateBuilder::new()
         .with_default_features()
-        .with_config(SessionConfig::new().with_target_partitions(WORKERS.len()))
+        .with_config(SessionConfig::new().with_target_partitions(part.width))
         .with_distributed_worker_resolver(Workers(workers.to_vec()))
         .with_distributed_planner()
         .with_distributed_passthrough_headers(headers)?
@@ -218,72 +213,25 @@ async fn run(workers: &[Url], tables: &Path, path: &str, sql: &str) -> Result<us
             ParquetReadOptions::default(),
         )
         .await?;
-    let query = async { session.sql(sql).await?.collect().await };
+    let rows = async { session.sql(sql).await?.collect().await };
     let late = |_| DataFusionError::Execution(format!("no end in {PATIENCE:?}"));
-    let batches = tokio::time::timeout(PATIENCE, query)
-        .await
-        .map_err(late)??;
-    Ok(batches.iter().map(|batch| batch.num_rows()).sum())
+    tokio::time::timeout(PATIENCE, rows).await.map_err(late)??;
+    Ok(())
 }
 
-/// The outcome of a load: tenant A's queries and failures of both; times of tenant B's, and its first error.
-#[derive(Default)]
-struct Load {
-    done: usize,
-    failed: [usize; 2],
-    times: Vec<Duration>,
-    error: Option<String>,
-}
-
-async fn load(workers: &[Url], tables: &Path, time: Duration) -> Load {
-    let is_over = Arc::new(AtomicBool::new(false));
-    let number = Arc::new(AtomicUsize::new(0));
-    let mut tenant_a = tokio::task::JoinSet::new();
-    for _ in 0..AT_ONCE {
-        let (workers, tables) = (workers.to_vec(), tables.to_path_buf());
-        let (is_over, number) = (is_over.clone(), number.clone());
-        tenant_a.spawn(async move {
-            let mut outcomes = [0, 0];
-            // Relaxed, here and below: one look more or less.
-            while !is_over.load(Ordering::Relaxed) {
-                let path = format!(
-                    "{}/big-{}",
-                    TENANTS[0].0,
-                    number.fetch_add(1, Ordering::Relaxed)
-                );
-                let is_done = run(&workers, &tables, &path, BIG).await.is_ok();
-                outcomes[usize::from(!is_done)] += 1;
-            }
-            outcomes
-        });
+/// A query that may have all that its tenant may have.
+fn whole(path: String) -> Part {
+    Part {
+        path,
+        bytes: u64::MAX,
+        width: WORKERS.len(),
     }
-    let mut load = Load::default();
-    let begin = Instant::now();
-    let mut number = 0;
-    while begin.elapsed() < time {
-        let path = format!("{}/small-{number}", TENANTS[1].0);
-        number += 1;
-        let start = Instant::now();
-        match run(workers, tables, &path, SMALL).await {
-            Ok(_) => load.times.push(start.elapsed()),
-            Err(error) => {
-                load.failed[1] += 1;
-                load.error.get_or_insert(error.to_string());
-            }
-        }
-    }
-    is_over.store(true, Ordering::Relaxed);
-    for [done, failed] in tenant_a.join_all().await {
-        load.done += done;
-        load.failed[0] += failed;
-    }
-    load
 }
 
 /// A path of nobody's: each worker refuses it.
 async fn stranger(workers: &[Url], tables: &Path) -> std::result::Result<(), Box<dyn Error>> {
     for path in ["nobody/query", "tenant-a/../tenant-b", "tenant-a"] {
-        match run(workers, tables, path, SMALL).await {
+        match run(workers, tables, whole(path.to_owned()), QUERIES[1]).await {
             Ok(_) => return Err(format!("the path {path} was taken").into()),
             Err(error) => println!("path {path:?}: {}", first_line(&error.to_string())),
         }
@@ -298,8 +246,8 @@ async fn kill(cluster: &mut Cluster, tables: &Path) -> std::result::Result<(), B
     for number in 0..AT_ONCE {
         let (urls, tables) = (cluster.urls(), tables.to_path_buf());
         queries.spawn(async move {
-            let path = format!("{}/killed-{number}", TENANTS[0].0);
-            run(&urls, &tables, &path, BIG).await
+            let part = whole(format!("{}/killed-{number}", TENANTS[0].0));
+            run(&urls, &tables, part, QUERIES[0]).await
         });
     }
     tokio::time::sleep(Duration::from_millis(200)).await;
@@ -331,8 +279,8 @@ async fn after(workers: &[Url], tables: &Path) -> Result<usize> {
     let begin = Instant::now();
     let mut done = 0;
     while begin.elapsed() < Duration::from_secs(1) {
-        let path = format!("{}/after-{done}", TENANTS[1].0);
-        run(workers, tables, &path, SMALL).await?;
+        let part = whole(format!("{}/after-{done}", TENANTS[1].0));
+        run(workers, tables, part, QUERIES[1]).await?;
         done += 1;
     }
     Ok(done)

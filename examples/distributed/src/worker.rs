@@ -1,32 +1,41 @@
 //! A worker: its memory, and a pool for each query that a coordinator sends parts of.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use bursar::{Freshness, HighPolicy, Limits, Memory};
-use bursar_datafusion::{History, Pools};
+use bursar::{Freshness, HighPolicy, Level, Limits, Memory};
+use bursar_datafusion::{FairShare, History, Pools};
 use clap::ValueEnum;
 use datafusion::error::{DataFusionError, Result};
-use datafusion::execution::memory_pool::{GreedyMemoryPool, MemoryPool};
+use datafusion::execution::memory_pool::{FairSpillPool, GreedyMemoryPool, MemoryPool};
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion_distributed::{Worker, WorkerQueryContext};
 use tokio::net::TcpListener;
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::transport::Server;
 
+use crate::load::{PART, TENANTS, WORKER_MAX};
+
 /// The header with a query's path, such as `tenant-a/query-7`.
 pub const PATH: &str = "bursar-path";
-/// The memory of a worker, bytes, and the part of it that a tenant may have.
-pub const WORKER_MAX: u64 = 48 << 20;
-pub const TENANTS: [(&str, u64); 2] = [("tenant-a", 24 << 20), ("tenant-b", 8 << 20)];
-
+/// The header with the bytes that a query was granted on each worker.
+pub const GRANTED: &str = "bursar-granted";
 /// Pool that gives memory to queries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Kind {
     /// DataFusion's GreedyMemoryPool, one for all queries of a worker
     Greedy,
-    /// A group for each tenant and each query
+    /// DataFusion's FairSpillPool, one for all queries of a worker
+    FairSpill,
+    /// A GreedyMemoryPool for each query, with a fixed part of the worker's memory
+    Fixed,
+    /// A group for each tenant and each query, and the tenants' limits, but no admission
+    Limits,
+    /// The same with admission at the coordinator
     Bursar,
+    /// Groups without limits, for one query at a time
+    Alone,
 }
 
 /// Figures of one query on one worker.
@@ -43,10 +52,13 @@ pub struct Row {
 #[derive(Clone)]
 pub struct Node {
     name: String,
+    kind: Kind,
     memory: Memory,
-    /// `None` for a greedy one.
-    pools: Option<Pools>,
-    greedy: Arc<dyn MemoryPool>,
+    pools: Pools,
+    /// The pool of all queries, of the kinds that have one.
+    shared_pool: Arc<dyn MemoryPool>,
+    /// Pools with a fixed part, by the query's path.
+    parts: Arc<Mutex<BTreeMap<String, Weak<dyn MemoryPool>>>>,
     history: History,
     /// Spill files, caches, object stores: one for all queries.
     shared: Arc<RuntimeEnv>,
@@ -61,18 +73,34 @@ impl Node {
             .build()?;
         let history = History::new(10_000);
         let kept = history.clone();
-        let pools = Pools::below(memory.root()).settings(move |builder, _| {
+        let pools = Pools::below(memory.root()).settings(move |builder, group| {
             // In DataFusion 55.2 a refused repartition may hang its query: apache/datafusion#24883.
-            Ok(builder.never_refuse(["RepartitionExec"]).history(&kept))
+            let builder = builder.never_refuse(["RepartitionExec"]).history(&kept);
+            Ok(match kind {
+                Kind::Bursar => builder
+                    .share(&FairShare::new(group))
+                    .spill_from(Level::Critical),
+                _ => builder,
+            })
         });
         for (tenant, max) in TENANTS {
+            let limits = match kind {
+                Kind::Alone => Limits::none(),
+                _ => Limits::max(max),
+            };
             // A group lives as long as a handle, and this one as long as the process.
-            std::mem::forget(memory.root().child(tenant, Limits::max(max))?);
+            std::mem::forget(memory.root().child(tenant, limits)?);
         }
+        let shared_pool: Arc<dyn MemoryPool> = match kind {
+            Kind::FairSpill => Arc::new(FairSpillPool::new(WORKER_MAX as usize)),
+            _ => Arc::new(GreedyMemoryPool::new(WORKER_MAX as usize)),
+        };
         Ok(Self {
             name: name.to_owned(),
-            pools: (kind == Kind::Bursar).then_some(pools),
-            greedy: Arc::new(GreedyMemoryPool::new(WORKER_MAX as usize)),
+            kind,
+            pools,
+            shared_pool,
+            parts: Arc::default(),
             history,
             shared: Arc::new(RuntimeEnv::default()),
             memory,
@@ -100,15 +128,29 @@ impl Node {
 
     /// The pool of a query. Its parts come as calls of their own, and find the same pool.
     fn pool(&self, query: &WorkerQueryContext) -> Result<Arc<dyn MemoryPool>> {
-        let Some(pools) = &self.pools else {
-            return Ok(self.greedy.clone());
-        };
-        let header = query.headers.get(PATH);
-        let path = header.ok_or_else(|| refused("the request has no header bursar-path"))?;
-        let path = path
-            .to_str()
-            .map_err(|_| refused("the header bursar-path is no text"))?;
-        Ok(pools.get_or_create(path).map_err(refused)?)
+        let path = header(query, PATH)?;
+        match self.kind {
+            Kind::Greedy | Kind::FairSpill => Ok(self.shared_pool.clone()),
+            Kind::Fixed => Ok(self.part(path)),
+            Kind::Limits | Kind::Alone => Ok(self.pools.get_or_create(path).map_err(refused)?),
+            Kind::Bursar => {
+                let bytes = header(query, GRANTED)?.parse().map_err(refused)?;
+                let pool = self.pools.get_or_create(path).map_err(refused)?;
+                pool.group().set_max(bytes);
+                Ok(pool)
+            }
+        }
+    }
+
+    fn part(&self, path: &str) -> Arc<dyn MemoryPool> {
+        let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
+        parts.retain(|_, pool| pool.strong_count() > 0);
+        if let Some(pool) = parts.get(path).and_then(Weak::upgrade) {
+            return pool;
+        }
+        let part: Arc<dyn MemoryPool> = Arc::new(GreedyMemoryPool::new(PART as usize));
+        parts.insert(path.to_owned(), Arc::downgrade(&part));
+        part
     }
 
     /// Figures of the queries that have ended here.
@@ -125,9 +167,9 @@ impl Node {
 
     /// Bytes that are reserved now.
     pub fn reserved(&self) -> u64 {
-        let greedy = self.greedy.reserved() as u64;
+        let shared = self.shared_pool.reserved() as u64;
         let reading = self.memory.root().read(Freshness::Exact);
-        greedy + reading.map_or(0, |reading| reading.usage_bytes())
+        shared + reading.map_or(0, |reading| reading.usage_bytes())
     }
 
     /// Waits until the tasks of queries that have ended have returned all.
@@ -140,6 +182,13 @@ impl Node {
         }
         self.reserved()
     }
+}
+
+fn header<'a>(query: &'a WorkerQueryContext, name: &str) -> Result<&'a str> {
+    let value = query.headers.get(name);
+    let value = value.ok_or_else(|| refused(format!("the request has no header {name}")))?;
+    let text = value.to_str();
+    text.map_err(|_| refused(format!("the header {name} is no text")))
 }
 
 fn refused(why: impl std::fmt::Display) -> DataFusionError {
