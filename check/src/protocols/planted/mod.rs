@@ -20,6 +20,7 @@ mod bug;
 mod double_queue;
 mod drain_update;
 mod fold_by_reset;
+mod head_of_line;
 mod lock_order;
 mod lost_wakeup;
 mod refuse_undrained;
@@ -55,6 +56,8 @@ pub fn all<M: Watched>() -> Vec<Planted<M>> {
             refuse_undrained::scenario, Broken, Mended;
         "wake-before-return": "a return looks for a waiter to wake before the memory is there",
             wake_before_return::scenario, Broken, Mended;
+        "head-of-line": "a waiter that cannot be served keeps a task behind it waiting, whose memory it needs",
+            head_of_line::scenario, Broken, Mended;
         "stale-level": "a task that tells of changes does not look again, and others rely on it",
             stale_level::scenario, Broken, Mended;
         "fold-by-reset": "a folder takes out a CPU's difference while the CPU adds to it",
