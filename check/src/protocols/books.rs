@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use bursar::{
-    Counter, FlushPolicy, Freshness, Group, HighPolicy, Limits, Memory, Reading, Statistic,
+    Builder, Counter, FlushPolicy, Freshness, Group, HighPolicy, Limits, Memory, Reading, Statistic,
 };
 use bursar_machine::Machine;
 use bursar_rig::Watched;
@@ -38,6 +38,12 @@ impl<M: Machine> Books<M> {
         Self::with_policy(machine, FlushPolicy::Combining, root_max, below)
     }
 
+    /// Makes groups without a limit of the root, where a waiting charge is passed so many times.
+    pub(super) fn passing(machine: &M, times: u32, below: &[(GroupIndex, u64)]) -> Self {
+        let builder = Memory::builder().passing(times, Duration::MAX);
+        Self::built(machine, builder, NO_LIMIT, below)
+    }
+
     /// Makes groups without limits, given by their parents. For a quarter of the seeds each read of a group with children
     /// retires all slots first.
     pub(super) fn read_with_some_policy(machine: &M, seed: u64, below: &[GroupIndex]) -> Self {
@@ -55,10 +61,13 @@ impl<M: Machine> Books<M> {
         root_max: u64,
         below: &[(GroupIndex, u64)],
     ) -> Self {
-        let memory = Memory::builder()
+        Self::built(machine, Memory::builder().policy(policy), root_max, below)
+    }
+
+    fn built(machine: &M, builder: Builder, root_max: u64, below: &[(GroupIndex, u64)]) -> Self {
+        let memory = builder
             .high_policy(HighPolicy::Throttle)
             .statistics(STATISTICS)
-            .policy(policy)
             .max(root_max)
             // Each drain in as many turns as there is stock to take.
             .shards_per_slice(1)

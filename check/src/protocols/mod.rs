@@ -78,7 +78,7 @@ pub fn all<M: Forks>() -> Vec<Protocol<M>> {
         Protocol::of(2, "ranges", ranges::scenario,
             "cached reads while others update, charge, flush and end groups: the truth lies in the range"),
         Protocol::of(2, "waiting", waiting::scenario,
-            "charges wait for limits while memory returns, limits change and groups end: in turn, and every waiter is woken"),
+            "charges wait for limits while memory returns, limits change and groups end: none is passed too often, and every waiter is woken"),
         Protocol::of(2, "reclaim", reclaim::scenario,
             "charges beyond a limit while reclaimers hold memory: asked in turn, within bounds, not refused too early"),
         Protocol::of(2, "pressure", pressure::scenario,

@@ -91,9 +91,11 @@ impl<M: Machine> Group<M> {
 
     /// Charges `bytes`, and waits if necessary until memory is returned or a limit is raised.
     ///
-    /// Waiting charges are served in the order of their first polls. A small charge does not pass a larger one that waits for
-    /// the same limit. [`Group::try_charge`] does not wait, and may pass. Dropping the future cancels the charge: nothing is
-    /// charged, and the next one has its turn. [`ChargeAsync::give_up`] also returns the reason.
+    /// Of the waiting charges that fit, the one that was polled first is served first. One that does not fit is passed by others that
+    /// fit, but no more than 32 times, and not when it has waited for 10 s ([`Builder::passing`](crate::Builder::passing)). Then room is kept for it: no
+    /// waiting charge behind it gets memory below the same limit before it is served or dropped. [`Group::try_charge`] does not wait, and
+    /// may always pass. Dropping the future cancels the charge: nothing is charged, and the next one has its turn.
+    /// [`ChargeAsync::give_up`] also returns the reason.
     ///
     /// A poll may block for a short time while stock is taken back, like [`Group::try_charge`]. It also runs reclaimers. If the poll
     /// must not block, no reclaimer may block. Above a `high` no poll sleeps; the debt is left for [`Group::take_debt`].

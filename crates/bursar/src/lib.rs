@@ -49,7 +49,7 @@
 //! | charge | [`Group::try_charge`]; [`Group`] has a table of all charging functions |
 //! | choose between reserving and counting | the second table of [`Group`] |
 //! | charge by number, from stock, without waiting | [`Group::engine`] |
-//! | wait for memory on an async runtime | [`Group::charge_async`] |
+//! | wait for memory on an async runtime | [`Group::charge_async`], [`Builder::passing`] |
 //! | hold, change, split, move, return a charge | [`Charge`] |
 //! | handle a refusal | [`ChargeError`], [`LimitReached`] |
 //! | see the tree at the moment of a refusal | `{:#}` of [`ChargeError`], [`LimitReached::report`], [`Memory::refusals`] |

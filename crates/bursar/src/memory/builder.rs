@@ -11,7 +11,7 @@ use super::Memory;
 use super::cgroup::{Follow, FromCgroup};
 use crate::group::Group;
 use crate::limit::{Counters, Limits, STOCK_MAX_MAX, StockSettings};
-use crate::react::{Core, HighPolicy, Policies, PressurePolicy, Recursive};
+use crate::react::{Core, HighPolicy, PassingRule, Policies, PressurePolicy, Recursive};
 use crate::tree::{BadSchema, CreateError, FlushPolicy, Layout, Statistic, Tree};
 use crate::zones::PageOptions;
 
@@ -193,6 +193,23 @@ impl Builder {
             limits: Limits { max, ..self.limits },
             ..self
         }
+    }
+
+    /// Sets how far a waiting charge ([`Group::charge_async`]) that does not fit is passed by others that fit: at most `times`, and no
+    /// more once it has waited for `time`; 32 times and 10 s unless set. Then room is kept for it: no waiting charge behind it gets
+    /// memory below the limit in its way, until it is served or dropped.
+    ///
+    /// With 0 times each waiting charge is served in turn, and a large one keeps all behind it waiting.
+    pub fn passing(self, times: u32, time: Duration) -> Self {
+        let passing = PassingRule {
+            times_max: times,
+            waited_max_ns: u64::try_from(time.as_nanos()).unwrap_or(u64::MAX),
+        };
+        let policies = Policies {
+            passing,
+            ..self.policies
+        };
+        Self { policies, ..self }
     }
 
     /// Sets how charges pay for usage above a `high`; [`HighPolicy::Owe`] unless set, which never sleeps.

@@ -11,6 +11,7 @@ use super::call_site::CallSites;
 use super::error::LimitReached;
 use super::hooks::Hooks;
 use super::pressure_policy::PressurePolicy;
+use super::queue::PassingRule;
 use crate::arena::Arena;
 use crate::limit::{Counters, Event};
 use crate::tree::{ROOT, Tree};
@@ -22,6 +23,7 @@ pub(crate) struct Policies {
     pub(crate) high: HighPolicy,
     pub(crate) recursive: Recursive,
     pub(crate) pressure: PressurePolicy,
+    pub(crate) passing: PassingRule,
     /// Whether the end of a group with bytes charged panics.
     pub(crate) panics_on_leftovers: bool,
     /// One in so many charges is followed to its call site; 0 for none.

@@ -13,6 +13,7 @@ use bursar_machine::{Lock, Machine};
 
 use super::error::TreeReport;
 use super::pressure_policy::{Level, Pressure};
+use super::queue::Queue;
 use super::stall::StallClock;
 
 pub(crate) struct Hooks<M: Machine> {
@@ -174,14 +175,3 @@ impl Watch {
         std::mem::forget(std::mem::take(&mut self.waiting));
     }
 }
-
-/// A charge that waits for a group's limit.
-pub(super) struct Waiter {
-    pub(super) index: u32,
-    pub(super) bytes: u64,
-    /// Shared, because cloning a waker runs the runtime's code, and this is cloned under the queue's lock.
-    pub(super) waker: Arc<Waker>,
-}
-
-/// The charges that wait for one group's limit, by ticket.
-pub(super) type Queue = BTreeMap<u64, Waiter>;

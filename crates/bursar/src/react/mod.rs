@@ -8,13 +8,14 @@
 //! | `stall.rs`, `pressure_policy.rs` | pure functions: stall time (the kernel's PSI), thresholds that make levels of pressure |
 //! | `error.rs` | errors of charging, and the report of the tree that they show |
 //! | `call_site.rs` | the code that made a charge |
+//! | `queue.rs` | charges that wait for one limit, and how often each was passed: plain data |
 //! | `hooks.rs` | reclaimers, watchers and waiting charges of a group: plain data |
 //! | `core.rs` | the state of one memory, and its policies about limits |
 //! | `fork.rs` | operations that a fork waits for; the state in a forked child |
 //! | `trace.rs` | events for `tracing` |
 //! | `leftover.rs` | bytes that ended groups leave behind: following charges, noting, telling |
 //! | `lifetime.rs` | birth, references, listeners and end of groups |
-//! | `wait.rs` | queues of charges that wait for a limit, in turn |
+//! | `wait.rs` | charges that wait for a limit: whose turn it is, and waking them |
 //! | `pressure.rs` | tasks that stall or work; levels of pressure now, and telling watchers of them |
 //! | `report.rs` | the tree around a group; its report at the highest peak |
 //! | `tell.rs` | the end of an operation that changed usage: telling all listeners |
@@ -40,6 +41,7 @@ pub(crate) mod nowait;
 pub(crate) mod pressure;
 mod pressure_policy;
 pub(crate) mod protection;
+mod queue;
 pub(crate) mod reclaim;
 pub(crate) mod refusal;
 pub(crate) mod report;
@@ -58,4 +60,5 @@ pub use high::Debt;
 pub use hooks::{Reason, ReclaimRequest};
 pub use leftover::Leftover;
 pub use pressure_policy::{Level, Pressure, PressurePolicy};
+pub(crate) use queue::PassingRule;
 pub use stall::{Stall, StallShare};

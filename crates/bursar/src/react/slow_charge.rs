@@ -11,7 +11,7 @@ use super::error::ChargeError;
 use super::lifetime::Referred;
 use super::reclaim::{RECLAIM_TRIES, Round};
 use super::refusal::{self, Refused};
-use super::wait::{self, Ticket};
+use super::wait::{self, Pass, Ticket};
 use super::{fork, high, lifetime, nowait, reclaim, tell, trace};
 use crate::limit::{CHARGE_MAX, Event, Refusal, Short};
 
@@ -50,6 +50,8 @@ fn charge<M: Machine, R>(
     mut otherwise: Otherwise<'_>,
     then: impl FnOnce() -> R,
 ) -> Poll<Result<(u64, R), Refused>> {
+    // Dropped after the operation, because it wakes others.
+    let mut pass: Option<Pass<'_, M>> = None;
     let mut operation: Option<M::Operation> = None;
     let mut has_drained = false;
     let mut next = Next::Turn;
@@ -57,18 +59,28 @@ fn charge<M: Machine, R>(
         next = match next {
             Next::Turn => {
                 operation = None;
+                pass = None;
                 match &otherwise {
                     Otherwise::Refuse { .. } => Next::Try,
                     Otherwise::Queue { ticket, .. } => match turn(core, ticket) {
-                        Next::Queue(at) if ticket.queued_at == Some(at) => return Poll::Pending,
-                        next => next,
+                        Ok(granted) => {
+                            pass = Some(granted);
+                            Next::Try
+                        }
+                        Err(Next::Queue(at)) if ticket.queued_at == Some(at) => {
+                            return Poll::Pending;
+                        }
+                        Err(next) => next,
                     },
                 }
             }
             Next::Try => {
                 operation.get_or_insert_with(|| fork::operation(core));
                 match core.counters.charge_with_stock(index, end, bytes) {
-                    Ok(reserved) => return Poll::Ready(Ok((reserved, then()))),
+                    Ok(reserved) => {
+                        grant(&mut pass);
+                        return Poll::Ready(Ok((reserved, then())));
+                    }
                     // Looked at only here, because a charge that fits needs no look.
                     Err(Short::At(at)) => match never_fits(core, (index, end), bytes) {
                         Some(limited) => Next::Refuse(Refused::By(limited)),
@@ -80,15 +92,19 @@ fn charge<M: Machine, R>(
             Next::Drain(at) => {
                 has_drained = true;
                 match core.counters.charge_drained(at, index, end, bytes) {
-                    Ok(()) => return Poll::Ready(Ok((bytes, then()))),
+                    Ok(()) => {
+                        grant(&mut pass);
+                        return Poll::Ready(Ok((bytes, then())));
+                    }
                     // Another limit is in the way now.
                     Err(Refusal::Elsewhere) => Next::Try,
                     Err(Refusal::Removed) => Next::Refuse(Refused::Removed),
                     // A return that was put off may make the room.
                     Err(Refusal::By(_)) if core.counters.has_over_returned() => {
                         operation = None;
+                        pass = None;
                         tell::changed(core, index);
-                        Next::Try
+                        Next::Turn
                     }
                     Err(Refusal::By(at)) => match &otherwise {
                         Otherwise::Queue { ticket, .. } if ticket.queued_at != Some(at) => {
@@ -100,6 +116,7 @@ fn charge<M: Machine, R>(
             }
             Next::Reclaim(at) => {
                 operation = None;
+                pass = None;
                 match &mut otherwise {
                     Otherwise::Refuse { tries } => {
                         // First: stock was taken back.
@@ -132,6 +149,7 @@ fn charge<M: Machine, R>(
             }
             Next::Queue(at) => {
                 operation = None;
+                pass = None;
                 let Otherwise::Queue { ticket, waker, .. } = &mut otherwise else {
                     unreachable!("only a charge with a ticket queues");
                 };
@@ -152,6 +170,12 @@ fn charge<M: Machine, R>(
     }
 }
 
+fn grant<M: Machine>(pass: &mut Option<Pass<'_, M>>) {
+    if let Some(pass) = pass {
+        pass.is_granted = true;
+    }
+}
+
 fn check_size(bytes: u64) -> Result<(), ChargeError> {
     if bytes > CHARGE_MAX {
         return Err(ChargeError::TooLarge { requested: bytes });
@@ -159,12 +183,12 @@ fn check_size(bytes: u64) -> Result<(), ChargeError> {
     Ok(())
 }
 
-/// Step of a queued charge: refused if waiting is in vain, queued behind a charge that came before, or else tried.
-fn turn<M: Machine>(core: &Core<M>, ticket: &Ticket) -> Next {
-    if let Some(refused) = in_vain(core, ticket) {
-        return Next::Refuse(refused);
+/// Leave of a queued charge to try. Otherwise the next step: it is refused if waiting is in vain, and else queues.
+fn turn<'a, M: Machine>(core: &'a Core<M>, ticket: &Ticket) -> Result<Pass<'a, M>, Next> {
+    match in_vain(core, ticket) {
+        Some(refused) => Err(Next::Refuse(refused)),
+        None => wait::may_try(core, ticket).map_err(Next::Queue),
     }
-    wait::first_ahead(core, ticket).map_or(Next::Try, Next::Queue)
 }
 
 /// Reason why a charge need not wait: its group was removed, or a limit is smaller.
@@ -315,9 +339,10 @@ pub(crate) fn poll_charge<M: Machine>(
         has_asked: false,
     };
     let Poll::Ready(charged) = charge(core, (index, None), bytes, otherwise, || ()) else {
-        // Stock was taken back. A task that returns memory wakes the first that waits. That may be this one, which would only be
-        // polled again.
+        // Stock was taken back. A task that returns memory wakes the first that fits. That may be this one, which would only be
+        // polled again. If it was woken and does not fit any more, another may.
         tell::watchers(core, index);
+        wait::wake_behind(core, ticket);
         return Poll::Pending;
     };
     let charged = charged.map_err(|refused| refusal::refuse(core, index, refused, bytes));

@@ -53,7 +53,7 @@ fn tell_at<M: Machine>(core: &Core<M>, at: u32) {
     // Full, both: pair with `enqueue` and `watcher_comes`. Either we see the count, or its task looks at the usage after our change.
     let settings = &core.counters.counter(at).settings;
     if settings.waiting.load(MemoryOrder::Full) != 0 {
-        wait::wake_first(core, at);
+        wait::wake_next(core, at, None);
     }
     if settings.watchers.load(MemoryOrder::Full) != 0 {
         watchers_at(core, at);

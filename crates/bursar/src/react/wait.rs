@@ -1,11 +1,19 @@
-//! Waiting for a limit: charges that are granted in the order in which they came, when others return memory.
+//! Waiting for a limit: charges that are granted first come first among those that fit, when others return memory.
 //!
-//! A waiting charge holds a ticket, and queues at the group whose limit blocks it. Of all that wait on the way to the root, the
-//! charge with the lowest ticket tries; the others queue behind it. A task that returns memory, raises a limit or leaves a
-//! queue wakes the first in it, if its charge may fit now.
+//! A waiting charge holds a ticket, and queues at the group whose limit blocks it. A charge tries unless a charge with a lower
+//! ticket waits on its way to the root and either fits now, or has room kept for it. Otherwise it queues behind that charge. Room is kept for the
+//! first waiter when it was passed as often, or has waited as long, as [`PassingRule`] allows.
+//!
+//! A task that returns memory, raises a limit or leaves a queue wakes one waiter: the first that may try now. A woken waiter that
+//! stays in the queue wakes the next one that fits. So a return costs one search (see `queue.rs`), however many wait.
+//!
+//! A charge that passes others enters their queues' counts before it tries, and leaves them if it fails. So charges that pass at the
+//! same time do not exceed the bound. A waiter that goes to another queue keeps its passes, but for those of charges that are
+//! granted at that moment.
 //!
 //! No wake-up is lost: a task enters the queue, and then closes and drains the group and tries. While the queue is not empty no
-//! stock is held below. So after that each return goes to the counters, and looks at the queue afterwards.
+//! stock is held below. So after that each return goes to the counters, and looks at the queue afterwards. Where a waiter fits, the
+//! task that made room has woken it, or has woken one before it.
 //!
 //! Charges that do not wait ([`crate::Group::try_charge`]) take the memory that is there even if others wait. They cannot be
 //! refused on account of charges that came first.
@@ -16,9 +24,8 @@ use std::task::Waker;
 use bursar_machine::{AtomicWord, Lock, Machine, MemoryOrder};
 
 use super::core::Core;
-use super::hooks::{Queue, Waiter};
 use super::lifetime;
-use crate::limit::Limit;
+use super::queue::{Now, Place, Queue, Waiter};
 
 /// A waiting charge.
 #[derive(Debug)]
@@ -27,6 +34,8 @@ pub(crate) struct Ticket {
     pub(super) bytes: u64,
     /// Taken at the first try.
     number: Option<u64>,
+    /// Time of the first try.
+    came_ns: u64,
     /// The group in whose queue it is.
     pub(super) queued_at: Option<u32>,
 }
@@ -37,6 +46,7 @@ impl Ticket {
             index,
             bytes,
             number: None,
+            came_ns: 0,
             queued_at: None,
         }
     }
@@ -61,35 +71,91 @@ pub(super) fn renew<M: Machine>(core: &Core<M>, ticket: &mut Ticket, waker: &Wak
     if ticket.number.is_none() {
         // Relaxed: each number is given once.
         ticket.number = Some(core.tickets.fetch_add(1, MemoryOrder::Relaxed));
+        ticket.came_ns = core.tree().machine.now_ns();
     } else if let Some(at) = ticket.queued_at {
         enqueue(core, ticket, at, waker);
     }
 }
 
-/// A group on the way to the root where a charge waits that came before.
-pub(super) fn first_ahead<M: Machine>(core: &Core<M>, ticket: &Ticket) -> Option<u32> {
-    let number = ticket.number.expect("taken first");
-    let is_ahead = |&at: &u32| {
-        // Full: a queue that another task has entered is seen.
-        core.counters
-            .counter(at)
-            .settings
-            .waiting
-            .load(MemoryOrder::Full)
-            != 0
-            && {
-                let queue = queue_of(core, at).lock();
-                queue.keys().next().is_some_and(|&first| first < number)
+/// A charge's leave to try, until dropped. Notes whom the charge passed if it is granted.
+pub(super) struct Pass<'a, M: Machine> {
+    core: &'a Core<M>,
+    number: u64,
+    /// Groups where it passes others.
+    at: Vec<u32>,
+    pub(super) is_granted: bool,
+}
+
+impl<M: Machine> Drop for Pass<'_, M> {
+    fn drop(&mut self) {
+        for &at in &self.at {
+            let rule = self.core.policies.passing;
+            let mut queue = queue_of(self.core, at).lock();
+            let may_others = queue.end_pass(self.number, self.is_granted, rule);
+            drop(queue);
+            if may_others {
+                wake_next(self.core, at, None);
             }
-    };
+        }
+    }
+}
+
+/// Leave to try, unless a charge that came before comes first.
+///
+/// # Errors
+/// The group on the way to the root where that charge waits.
+pub(super) fn may_try<'a, M: Machine>(
+    core: &'a Core<M>,
+    ticket: &Ticket,
+) -> Result<Pass<'a, M>, u32> {
     loop {
         // Full: a charge that moves is in two queues when it counts. If that was before this look, it is in the new one. If
         // it is after the last look, it was in the old one. In between, we look again.
         let moves = core.moves.load(MemoryOrder::Full);
-        let ahead = core.tree().chain(ticket.index).find(is_ahead);
-        if ahead.is_some() || core.moves.load(MemoryOrder::Full) == moves {
-            return ahead;
+        let looked = look(core, ticket);
+        if looked.is_err() || core.moves.load(MemoryOrder::Full) == moves {
+            return looked;
         }
+    }
+}
+
+fn look<'a, M: Machine>(core: &'a Core<M>, ticket: &Ticket) -> Result<Pass<'a, M>, u32> {
+    let mut pass = Pass {
+        core,
+        number: ticket.number.expect("taken first"),
+        at: Vec::new(),
+        is_granted: false,
+    };
+    for at in core.tree().chain(ticket.index) {
+        let settings = &core.counters.counter(at).settings;
+        // Full: a queue that another task has entered is seen.
+        if settings.waiting.load(MemoryOrder::Full) == 0 {
+            continue;
+        }
+        let place = {
+            let mut queue = queue_of(core, at).lock();
+            queue.begin_pass(pass.number, now(core, at))
+        };
+        match place {
+            Place::First => {}
+            Place::Passing => pass.at.push(at),
+            Place::Behind => return Err(at),
+        }
+    }
+    Ok(pass)
+}
+
+/// Room at a limit, and the time.
+fn now<M: Machine>(core: &Core<M>, at: u32) -> Now {
+    let counter = core.counters.counter(at);
+    // Full: after the return. By the usage: no later look follows a claim that is given up again.
+    let usage = counter.usage(MemoryOrder::Full);
+    let max = counter.settings.max.load(MemoryOrder::Full);
+    Now {
+        max,
+        left: max.saturating_sub(usage),
+        ns: core.tree().machine.now_ns(),
+        rule: core.policies.passing,
     }
 }
 
@@ -99,6 +165,7 @@ pub(super) fn enqueue<M: Machine>(core: &Core<M>, ticket: &mut Ticket, at: u32, 
     let waiter = Waiter {
         index: ticket.index,
         bytes: ticket.bytes,
+        came_ns: ticket.came_ns,
         // Runs the runtime's code, so before anything is changed.
         waker: Arc::new(waker.clone()),
     };
@@ -106,9 +173,11 @@ pub(super) fn enqueue<M: Machine>(core: &Core<M>, ticket: &mut Ticket, at: u32, 
         // A later return looks at the queue. An earlier one is there when we try.
         lifetime::listen(core, at);
     }
+    let before = ticket.queued_at.filter(|&before| before != at);
+    let passed = before.map_or(0, |before| queue_of(core, before).lock().passed(number));
     let replaced = {
         let mut queue = queue_of(core, at).lock();
-        let replaced = queue.insert(number, waiter);
+        let replaced = queue.enter(number, waiter, passed);
         if replaced.is_none() {
             // Full: pairs with `listening_at`. Either a return sees us, or we see what it returned.
             let waiting = &core.counters.counter(at).settings.waiting;
@@ -118,9 +187,9 @@ pub(super) fn enqueue<M: Machine>(core: &Core<M>, ticket: &mut Ticket, at: u32, 
     };
     // Its drop runs the runtime's code.
     drop(replaced);
-    let before = ticket.queued_at.replace(at);
-    if let Some(before) = before.filter(|&before| before != at) {
-        // Full: pairs with `first_ahead`. In both until now, so that no task that looks for those ahead misses us: see `first_ahead`.
+    ticket.queued_at = Some(at);
+    if let Some(before) = before {
+        // Full: pairs with `may_try`. In both until now, so that no task that looks for those ahead misses us: see `may_try`.
         core.moves.fetch_add(1, MemoryOrder::Full);
         leave_queue(core, before, number);
     }
@@ -136,16 +205,17 @@ pub(crate) fn leave<M: Machine>(core: &Core<M>, ticket: &mut Ticket) {
 fn leave_queue<M: Machine>(core: &Core<M>, at: u32, number: u64) {
     let (removed, next) = {
         let mut queue = queue_of(core, at).lock();
-        let removed = queue.remove(&number);
+        let removed = queue.leave(number);
         // Or a forked child has forgotten it.
         if removed.is_some() {
             let waiting = &core.counters.counter(at).settings.waiting;
             // Full: pairs with `tell_at` and `PageCounter::room`. The ticket is out of the queue.
             waiting.fetch_sub(1, MemoryOrder::Full);
         }
-        let first = queue.first_key_value();
-        // If it was the first, there is another first now.
-        let next = first.filter(|(other, _)| **other > number);
+        let is_behind = |&(other, _): &(u64, &Waiter)| other > number;
+        // If it was the first, there is another first now, which may never have tried. If it was woken, another may fit.
+        let first = queue.first().filter(is_behind);
+        let next = first.or_else(|| queue.next(now(core, at)).filter(is_behind));
         (removed, next.map(|(_, waiter)| waiter.waker.clone()))
     };
     // First, because the rest runs the runtime's code.
@@ -156,25 +226,24 @@ fn leave_queue<M: Machine>(core: &Core<M>, at: u32, number: u64) {
     }
 }
 
-/// Wakes the first in a group's queue if its charge may fit, or never will.
-pub(super) fn wake_first<M: Machine>(core: &Core<M>, at: u32) {
+/// Wakes the waiter in a group's queue that may try now, if it is behind a ticket that was woken and waits on.
+pub(super) fn wake_next<M: Machine>(core: &Core<M>, at: u32, behind: Option<u64>) {
     let waker = {
         let queue = queue_of(core, at).lock();
-        let first = queue.first_key_value();
-        let first = first.filter(|(_, waiter)| may_fit(core, at, waiter.bytes));
-        first.map(|(_, waiter)| waiter.waker.clone())
+        let next = queue.next(now(core, at));
+        let next = next.filter(|&(number, _)| Some(number) > behind);
+        next.map(|(_, waiter)| waiter.waker.clone())
     };
     if let Some(waker) = waker {
         core.call_user(at, || waker.wake_by_ref());
     }
 }
 
-fn may_fit<M: Machine>(core: &Core<M>, at: u32, bytes: u64) -> bool {
-    let counter = core.counters.counter(at);
-    // Full: after the return. By the usage: no later look follows a claim that is given up again.
-    let usage = counter.usage(MemoryOrder::Full);
-    let max: Limit = counter.settings.max.load(MemoryOrder::Full);
-    bytes > max || usage.saturating_add(bytes) <= max
+/// Wakes the next waiter that fits, after a charge that may have been woken waits on.
+pub(super) fn wake_behind<M: Machine>(core: &Core<M>, ticket: &Ticket) {
+    if let Some(at) = ticket.queued_at {
+        wake_next(core, at, ticket.number);
+    }
 }
 
 /// Wakes all charges that wait on the way from a group to the root, and whose group was removed.
@@ -192,7 +261,7 @@ pub(super) fn wake_removed_at<M: Machine>(core: &Core<M>, at: u32) {
     let wakers: Vec<Arc<Waker>> = {
         let queue = hooks.queue.lock();
         let is_removed = |waiter: &&Waiter| core.tree().node(waiter.index).is_removed();
-        let removed = queue.values().filter(is_removed);
+        let removed = queue.waiters().filter(is_removed);
         removed.map(|waiter| waiter.waker.clone()).collect()
     };
     for waker in wakers {

@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
 
 use bursar::{Charge, ChargeAsync, ChargeError, Freshness, Limits};
 use bursar_machine::{Event, Lock, Machine};
@@ -68,7 +69,8 @@ fn simulator(cpus: usize, struck: Struck, mortal: u32) -> Simulator {
 fn in_order(cpus: usize, struck: Struck) {
     let simulator = simulator(cpus, struck, 0);
     let machine = simulator.machine();
-    let memory = builder().build_on(machine.clone()).unwrap();
+    let strict = builder().passing(0, Duration::MAX);
+    let memory = strict.build_on(machine.clone()).unwrap();
     let tenant = memory.root().child("tenant", Limits::max(SHARE)).unwrap();
     let queries = ["0", "1", "2"].map(|name| tenant.child(name, Limits::none()).unwrap());
     let first = SimMutex::new(tenant.try_charge(SHARE).ok());
@@ -229,7 +231,8 @@ fn who_waits_in_vain_is_told() {
 fn who_gives_up_makes_way() {
     let simulator = simulator(8, Struck::Not, 0);
     let machine = simulator.machine();
-    let memory = builder().build_on(machine.clone()).unwrap();
+    let strict = builder().passing(0, Duration::MAX);
+    let memory = strict.build_on(machine.clone()).unwrap();
     let tenant = memory.root().child("tenant", Limits::max(SHARE)).unwrap();
     let kept = tenant.try_charge(SHARE / 2).unwrap();
     let served = AtomicU64::new(0);

@@ -1,9 +1,10 @@
-//! Charges that wait for memory: in turn, cancelled at any stage, woken whenever a retry may succeed, with many
+//! Charges that wait for memory: in turn, passed within bounds, cancelled at any stage, woken whenever a retry may succeed, with many
 //! threads.
 //!
 //! First by hand, with whole units (so that there is no stock), then with an executor that parks its thread.
 
 use std::task::Poll;
+use std::time::Duration;
 
 use bursar::{Charge, ChargeAsync, ChargeError, Group, Memory};
 
@@ -11,6 +12,12 @@ use crate::common::{Random, Short, Task, UNIT, block_on, crew, hop, memory, seed
 
 fn wait(group: &Group, units: u64) -> Task<ChargeAsync> {
     Task::new(group.charge_async(units * UNIT))
+}
+
+/// A memory in which a waiting charge is passed so many times.
+fn passing(times: u32) -> Memory {
+    let builder = Memory::builder().passing(times, Duration::MAX);
+    builder.build().expect("the host starts")
 }
 
 fn served(task: &mut Task<ChargeAsync>) -> Charge {
@@ -31,7 +38,7 @@ fn assert_refused(task: &mut Task<ChargeAsync>, limited: &str) {
 
 #[test]
 fn served_in_turn() {
-    let group = memory().make_max("group", units(8));
+    let group = passing(0).make_max("group", units(8));
     let mut held = group.try_charge(8 * UNIT).unwrap();
     let mut tasks = [wait(&group, 4), wait(&group, 1), wait(&group, 3)];
     assert!(tasks.iter_mut().all(|task| task.poll().is_pending()));
@@ -59,9 +66,237 @@ fn served_in_turn() {
     assert_eq!(group.reserved(), 0);
 }
 
+/// Memory that a large charge cannot use goes to small ones behind it, of any group below the limit.
+#[test]
+fn small_ones_pass_a_large_one() {
+    let memory = Memory::builder().max(units(10)).build().unwrap();
+    let [one, other] = ["one", "other"].map(|name| memory.make(name));
+    let mut held = one.try_charge(units(10)).unwrap();
+    let mut tasks = [
+        wait(&one, 8),
+        wait(&other, 3),
+        wait(&one, 1),
+        wait(&other, 1),
+    ];
+    assert!(tasks.iter_mut().all(|task| task.poll().is_pending()));
+    // One that came later fits, and one return has room for both.
+    drop(held.split(units(2)).unwrap());
+    assert_eq!(tasks.each_ref().map(Task::wakes), [0, 0, 1, 0]);
+    let first = served(&mut tasks[2]);
+    assert!(tasks[3].wakes() >= 1 && tasks[1].wakes() == 0);
+    // Before it is polled, it comes before those that come.
+    let mut late = wait(&one, 1);
+    assert!(late.poll().is_pending());
+    let second = served(&mut tasks[3]);
+    assert!(late.poll().is_pending(), "nothing is left");
+    // One that does not wait at all.
+    drop(held.split(units(2)).unwrap());
+    drop((served(&mut late), served(&mut wait(&other, 1))));
+    // Enough for the large one: it comes first, also before those that would fit beside it.
+    drop(held);
+    assert!(tasks[0].wakes() >= 1);
+    assert!(tasks[1].poll().is_pending());
+    let large = served(&mut tasks[0]);
+    assert!(tasks[1].poll().is_pending());
+    drop((first, second, large));
+    drop(served(&mut tasks[1]));
+    assert_eq!(memory.root().reserved(), 0);
+}
+
+#[test]
+fn none_is_passed_more_often_than_the_bound() {
+    let group = passing(3).make_max("group", units(10));
+    let mut held = group.try_charge(units(10)).unwrap();
+    let [mut large, mut medium] = [wait(&group, 8), wait(&group, 7)];
+    assert!(large.poll().is_pending());
+    drop(held.split(units(6)).unwrap());
+    drop(served(&mut wait(&group, 1)));
+    assert!(medium.poll().is_pending());
+    for _ in 0..2 {
+        drop(served(&mut wait(&group, 1)));
+    }
+    // Room is kept for the large one, and nothing wakes others.
+    let mut small = wait(&group, 1);
+    assert!(small.poll().is_pending());
+    drop(held.split(units(1)).unwrap());
+    assert_eq!((large.wakes(), small.wakes()), (0, 0));
+    assert!(small.poll().is_pending());
+    // A charge that does not wait takes it, and returns it.
+    drop(group.try_charge(UNIT).unwrap());
+    assert_eq!(small.wakes(), 0);
+    drop(held.split(units(1)).unwrap());
+    assert!(large.wakes() >= 1 && small.wakes() == 0);
+    // The next was passed twice, and may be passed once more.
+    let large = served(&mut large);
+    assert!(medium.wakes() >= 1 && medium.poll().is_pending());
+    drop(held.split(units(1)).unwrap());
+    assert!(small.wakes() >= 1);
+    drop(served(&mut small));
+    let mut small = wait(&group, 1);
+    assert!(small.poll().is_pending());
+    // It leaves, and the memory that was kept for it is free.
+    drop(medium);
+    assert!(small.wakes() >= 1);
+    drop((served(&mut small), large, held));
+    assert_eq!(group.reserved(), 0);
+}
+
+/// A charge that has waited for the whole time is not passed at all.
+#[test]
+fn none_is_passed_when_it_has_waited_for_too_long() {
+    let builder = Memory::builder().passing(u32::MAX, Duration::ZERO);
+    let group = builder.build().unwrap().make_max("group", units(4));
+    let held = group.try_charge(units(3)).unwrap();
+    let [mut large, mut small] = [wait(&group, 2), wait(&group, 1)];
+    assert!(large.poll().is_pending() && small.poll().is_pending());
+    drop(held);
+    drop((served(&mut large), served(&mut small)));
+}
+
+/// A waiter that needs the memory of a task behind it: where that task may not pass, none of the two goes on.
+#[test]
+fn a_task_that_holds_memory_and_waits_behind_goes_on() {
+    let group = memory().make_max("group", units(10));
+    let held = group.try_charge(units(4)).unwrap();
+    let mut large = wait(&group, 8);
+    assert!(large.poll().is_pending());
+    let more = served(&mut wait(&group, 2));
+    drop((held, more));
+    drop(served(&mut large));
+}
+
+/// A waiter of [`waiters_at_random`].
+struct Waits {
+    task: Task<ChargeAsync>,
+    is_woken: bool,
+    group: usize,
+    units: u64,
+    /// Times that another was served before it, of its group or, below one limit, of any.
+    passed: u32,
+}
+
+/// Waiters in the order of their first polls, and the charges of those that were served.
+#[derive(Default)]
+struct Crowd {
+    waits: Vec<Waits>,
+    held: Vec<Charge>,
+    has_one_limit: bool,
+}
+
+impl Crowd {
+    fn poll(&mut self, at: usize) {
+        let one = &mut self.waits[at];
+        one.is_woken = false;
+        if let Poll::Ready(charged) = one.task.poll() {
+            self.held.push(charged.expect("no limit is smaller"));
+            let group = self.waits.remove(at).group;
+            let has_one_limit = self.has_one_limit;
+            let early = self.waits[..at].iter_mut();
+            early
+                .filter(|early| has_one_limit || early.group == group)
+                .for_each(|early| early.passed += 1);
+        }
+    }
+
+    fn comes(&mut self, (group, size): (usize, u64), to: &Group) {
+        self.waits.push(Waits {
+            task: wait(to, size),
+            is_woken: false,
+            group,
+            units: size,
+            passed: 0,
+        });
+        self.poll(self.waits.len() - 1);
+    }
+
+    /// A waiter that was woken since it was last polled.
+    fn woken(&mut self, random: &mut Random) -> Option<usize> {
+        for one in &mut self.waits {
+            one.is_woken |= one.task.wakes() > 0;
+        }
+        let woken = (0..self.waits.len()).filter(|&at| self.waits[at].is_woken);
+        let woken: Vec<_> = woken.collect();
+        (!woken.is_empty()).then(|| woken[random.below(woken.len())])
+    }
+}
+
+/// Waiters of two groups that come, give up, and are served in any order, while memory returns and limits change. Whenever all that
+/// were woken have been polled: no waiter that fits is left, unless room is kept for one before it; and none was passed too often.
+#[test]
+fn waiters_at_random() {
+    const MAX: u64 = 12;
+    let seed = seed();
+    for round in 0..400 {
+        let mut random = Random(seed ^ (round + 1));
+        let times = random.below(4) as u32;
+        let tenant = passing(times).make_max("tenant", units(MAX));
+        let mut crowd = Crowd {
+            has_one_limit: round % 2 == 0,
+            ..Crowd::default()
+        };
+        let own_max = [units(MAX), u64::MAX][usize::from(crowd.has_one_limit)];
+        let groups = [tenant.make_max("one", own_max), tenant.make("two")];
+        for _ in 0..80 {
+            match random.below(10) {
+                0..4 => {
+                    let (group, size) = (random.below(2), 1 + random.below(7) as u64);
+                    crowd.comes((group, size), &groups[group]);
+                }
+                4..7 if !crowd.held.is_empty() => {
+                    let at = random.below(crowd.held.len());
+                    drop(crowd.held.swap_remove(at));
+                }
+                7 if !crowd.waits.is_empty() => {
+                    drop(crowd.waits.remove(random.below(crowd.waits.len())));
+                }
+                8 => (crowd.held).extend(groups[random.below(2)].try_charge(UNIT)),
+                _ => {
+                    let limited = [&tenant, &groups[0]][random.below(2)];
+                    // Never below the largest waiter.
+                    if limited.limits().max != u64::MAX {
+                        limited.set_max(units(7 + random.below(MAX as usize - 6) as u64));
+                    }
+                }
+            }
+            let polls_all = random.below(3) > 0;
+            while polls_all || random.below(2) == 0 {
+                let Some(at) = crowd.woken(&mut random) else {
+                    break;
+                };
+                crowd.poll(at);
+            }
+            let waits = &crowd.waits;
+            assert!(waits.iter().all(|one| one.passed <= times), "round {round}");
+            if polls_all {
+                let has_room = |group: &Group, size| group.reserved() + size <= group.limits().max;
+                let fits = |one: &Waits| {
+                    let way = [&groups[one.group], &tenant];
+                    way.iter().all(|group| has_room(group, units(one.units)))
+                };
+                let is_kept = waits.first().is_some_and(|first| first.passed == times);
+                let may_pass = usize::from(crowd.has_one_limit && !is_kept) * waits.len();
+                let mut may_try = waits.iter().take(may_pass.max(1));
+                assert!(
+                    !may_try.any(fits),
+                    "round {round}: it fits, and is not woken"
+                );
+            }
+        }
+        crowd.held.clear();
+        tenant.set_max(units(MAX));
+        groups[0].set_max(own_max);
+        while let Some(at) = crowd.woken(&mut random) {
+            crowd.poll(at);
+            crowd.held.clear();
+        }
+        assert!(crowd.waits.is_empty(), "round {round}: not woken");
+        assert_eq!(tenant.reserved(), 0, "round {round}");
+    }
+}
+
 #[test]
 fn giving_up_passes_the_turn_on() {
-    let group = memory().make_max("group", units(4));
+    let group = passing(0).make_max("group", units(4));
     let mut held = group.try_charge(4 * UNIT).unwrap();
     drop(wait(&group, 1));
     let [mut first, mut behind, mut last] = [wait(&group, 4), wait(&group, 3), wait(&group, 1)];
@@ -90,7 +325,7 @@ fn giving_up_passes_the_turn_on() {
 
 #[test]
 fn waiting_in_vain_is_an_error() {
-    let tenant = memory().make_max("tenant", units(4));
+    let tenant = passing(0).make_max("tenant", units(4));
     let group = tenant.make("group");
     assert_refused(&mut wait(&group, 5), "/tenant");
     let mut task = Task::new(group.charge_async(u64::MAX));
@@ -136,7 +371,8 @@ fn waiting_in_vain_is_an_error() {
 /// A wait that ends before it is served is counted and kept, whether it is dropped or asks for the reason.
 #[test]
 fn giving_up_tells_why() {
-    let memory = Memory::builder().max(units(64)).build().unwrap();
+    let builder = Memory::builder().passing(0, Duration::MAX);
+    let memory = builder.max(units(64)).build().unwrap();
     let (one, neighbour) = (memory.make("one"), memory.make_max("neighbour", units(62)));
     let held = neighbour.try_charge(units(60)).unwrap();
     let counts = |group: &Group| {
