@@ -205,6 +205,12 @@ impl TenantEngineBuilder {
         self
     }
 
+    /// Bounds the shapes of queries whose peaks are known; 4096 unless set. With 0 each query asks for a part of its tenant's memory.
+    pub fn shapes_max(mut self, shapes: usize) -> Self {
+        self.0.shapes = Mutex::new(Shapes::new(shapes));
+        self
+    }
+
     /// Makes the engine.
     pub fn build(self) -> TenantEngine {
         TenantEngine {

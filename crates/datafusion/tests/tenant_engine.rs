@@ -609,8 +609,9 @@ async fn wrong_estimates_fail_no_query() {
 #[tokio::test]
 async fn a_query_asks_for_what_its_shape_took() {
     let scene = scene(MAX);
-    let tenant = scene.tenant();
-    let run = |sql: String| {
+    let of = |engine: TenantEngineBuilder| engine.build().tenant("t").unwrap();
+    let (tenant, unlearned) = (of(scene.builder()), of(scene.builder().shapes_max(0)));
+    let run = |tenant: &Tenant, sql: String| {
         let (tenant, history) = (tenant.clone(), scene.history.clone());
         async move {
             let stream = tenant.sql(None, &sql).await.unwrap();
@@ -622,20 +623,23 @@ async fn a_query_asks_for_what_its_shape_took() {
     let sql = |least: i64| {
         format!("SELECT a.k, b.s FROM t a JOIN t b ON a.k = b.k AND a.s = b.s WHERE a.k >= {least}")
     };
-    let (first, peak) = run(sql(0)).await;
+    let (first, peak) = run(&tenant, sql(0)).await;
     assert_eq!(first, SHARE);
     assert!(
         peak > SHARE * 9 / 8,
         "the load is too small for this test: {peak}"
     );
     // Another literal is the same shape.
-    let (second, _) = run(sql(1)).await;
+    let (second, _) = run(&tenant, sql(1)).await;
     assert!(
         second >= peak && second <= peak * 5 / 4,
         "{second} for a peak of {peak}"
     );
-    let (other, _) = run("SELECT k FROM t".to_owned()).await;
+    let (other, _) = run(&tenant, "SELECT k FROM t".to_owned()).await;
     assert_eq!(other, SHARE);
+    for _ in 0..2 {
+        assert_eq!(run(&unlearned, sql(0)).await.0, SHARE);
+    }
 }
 
 #[tokio::test]

@@ -1,18 +1,18 @@
-//! TPC-H's queries with groups as DataFusion's memory pools: beside DataFusion's own pools, and for several tenants at once.
+//! TPC-H's queries with groups as DataFusion's memory pools: beside DataFusion's own pools, alone and under overload.
 //!
 //! `cargo run --release -p bursar-tpch --example tpch -- --help`
 //!
 //! | file | content |
 //! |---|---|
 //! | `pools/` | a comparison of pools, in pairs of runs |
-//! | `tenants/` | tenants with limits that share one DataFusion; `queries.rs` has the lines that an engine needs |
+//! | `overload/` | more queries at a time than there is memory for; `contender.rs` has the lines that an engine needs |
 //! | `held.rs` | bytes reserved and bytes really taken, by query |
 //! | `output.rs` | standard output, whose reader may go away, and tables |
 
 mod held;
 mod output;
+mod overload;
 mod pools;
-mod tenants;
 
 use std::alloc::System;
 use std::process::ExitCode;
@@ -40,7 +40,7 @@ fn real_bytes() -> Result<RealBytes, InstallError> {
 #[command(name = "tpch")]
 enum Cli {
     Pools(pools::Options),
-    Tenants(tenants::Options),
+    Overload(overload::Options),
     Held(held::Options),
 }
 
@@ -70,7 +70,7 @@ impl Partitions {
 fn main() -> ExitCode {
     let done = match Cli::parse() {
         Cli::Pools(options) => pools::compare(&options),
-        Cli::Tenants(options) => tenants::show(&options),
+        Cli::Overload(options) => overload::show(&options),
         Cli::Held(options) => held::show(&options),
     };
     match done {

@@ -1,6 +1,6 @@
 //! Standard output, whose reader may go away, and tables.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::ops::Range;
 
 use comfy_table::{CellAlignment, Table, presets};
@@ -34,11 +34,6 @@ pub fn write(text: &str) -> Result<(), Stopped> {
         io::ErrorKind::BrokenPipe => Stopped::NoReader,
         _ => Stopped::Failed(error.into()),
     })
-}
-
-/// Whether pictures of the tree belong to the document: not if they are seen on the terminal that the document goes to.
-pub fn takes_pictures() -> bool {
-    !(io::stdout().is_terminal() && io::stderr().is_terminal())
 }
 
 /// A table without lines. The columns of numbers are to the right.

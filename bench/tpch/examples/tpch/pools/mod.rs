@@ -11,8 +11,8 @@
 mod contender;
 mod document;
 mod interval;
-mod options;
-mod rounds;
+pub mod options;
+pub mod rounds;
 
 use bursar_conditions::Conditions;
 use bursar_tpch::Tables;

@@ -136,7 +136,7 @@ impl Run {
 }
 
 /// The numbers below `count` in a random order (Fisher and Yates).
-fn shuffled(count: usize, random: &mut Random) -> Vec<usize> {
+pub fn shuffled(count: usize, random: &mut Random) -> Vec<usize> {
     let mut order: Vec<usize> = (0..count).collect();
     for last in (1..count).rev() {
         order.swap(last, random.below(last as u64 + 1) as usize);
