@@ -5,4 +5,5 @@ mod common;
 mod grants;
 mod model;
 mod order;
+mod replay;
 mod threads;
