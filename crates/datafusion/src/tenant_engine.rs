@@ -45,7 +45,7 @@ const SHAPES_MAX: usize = 4096;
 ///
 /// **Again.** If it is refused memory before its first rows were delivered, all that it had is given back, and it waits until it can have
 /// twice as much, or what it turned out to need. The third time it runs with one partition, alone in its tenant, with all that the
-/// tenant may have. See [`Repeat`] for the queries that never run twice. `now()` keeps its value.
+/// tenant may have; earlier if it is known to need as much. See [`Repeat`] for the queries that never run twice. `now()` keeps its value.
 ///
 /// The groups of tenants are the program's: it makes them before, with their limits, and keeps their handles. The arbiter needs a ticker
 /// ([`Arbiter::start_ticker`]) if the groups have bytes outside of queries, or waits are bounded.
@@ -297,8 +297,8 @@ impl Tenant {
         // Relaxed: only unique.
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let query = Arc::new(Query::new(self.clone(), format!("query-{number}"), frame));
-        let ask = query.first_ask();
-        let first = query.clone().begin(1, ask).await?;
+        let (turn, ask) = query.first_ask();
+        let first = query.clone().begin(turn, ask).await?;
         Ok(TenantStream::new(query, first))
     }
 }

@@ -410,6 +410,43 @@ async fn the_last_try_is_alone() {
     scene.assert_all_is_given_back().await;
 }
 
+#[tokio::test]
+async fn a_shape_that_needs_more_than_there_can_be_is_not_tried_in_vain() {
+    let scene = scene(MAX);
+    let hungry = Hungry::register(&scene, MAX + MIB, 0, 0);
+    let engine = scene.builder().repeat(Repeat::Always).build();
+    let tenant = engine.tenant("t").unwrap();
+    // The first one turns out to need too much, and runs once more, alone. The second one is alone at once.
+    for readers in [2, 3] {
+        let stream = tenant.sql(None, "SELECT * FROM hungry").await.unwrap();
+        assert!(is_exhausted(&stream.collect().await.unwrap_err()));
+        assert_eq!(hungry.readers(), readers);
+    }
+    scene.assert_all_is_given_back().await;
+}
+
+#[tokio::test]
+async fn the_last_try_waits_for_all_that_there_can_be() {
+    let scene = scene(MAX);
+    let hungry = Hungry::register(&scene, MAX + MIB, 0, 0);
+    let engine = scene.builder().repeat(Repeat::Always).build();
+    let tenant = engine.tenant("t").unwrap();
+    let sql = "SELECT * FROM hungry";
+    let first = tenant.sql(None, sql).await.unwrap();
+    assert!(is_exhausted(&first.collect().await.unwrap_err()));
+    // Bytes that are in the way, but not in the tenant.
+    scene.memory.set_max(MAX);
+    let beside = scene.memory.root().child("beside", Limits::none()).unwrap();
+    let held = Ask::new(&beside, "held").least(8 * MIB, 0);
+    let held = scene.arbiter.try_admit(held).unwrap();
+    let mut second = Box::pin(tenant.sql(None, sql));
+    assert!((&mut second).now_or_never().is_none());
+    drop(held);
+    assert_eq!(second.await.unwrap().admitted().bytes, MAX);
+    assert_eq!(hungry.readers(), 3);
+    scene.assert_all_is_given_back().await;
+}
+
 /// More than a query has that grows only while nobody waits.
 const FOR_A_SECOND_TRY: u64 = SHARE + MIB;
 /// More than a query ever has beside the other grant of a crowd.

@@ -43,18 +43,28 @@ pub(super) struct Attempt {
     pub(super) stream: SendableRecordBatchStream,
     pub(super) pool: Arc<GroupPool>,
     pub(super) grant: Grant,
-    /// From 1 on.
-    pub(super) number: u32,
+    pub(super) turn: Turn,
     /// Bytes of its grant when it began.
     pub(super) granted: u64,
     is_endless: bool,
 }
 
-/// A try that was refused memory and has ended, and what the next one needs.
+/// Place of a try among those of its query.
+#[derive(Clone, Copy)]
+pub(super) struct Turn {
+    /// From 1 on.
+    pub(super) number: u32,
+    /// With one partition, and alone in its tenant, if the query may run again at all.
+    is_last: bool,
+}
+
+/// A try that was refused memory and has ended.
 pub(super) struct Refused {
     /// The group of its grant. Bytes may be charged to it still.
     group: Group,
-    number: u32,
+    turn: Turn,
+    granted: u64,
+    /// Bytes that it would have had, if it had not been refused. It needs as many at least.
     needed: u64,
     width: u32,
     error: DataFusionError,
@@ -88,13 +98,14 @@ impl Query {
         }
     }
 
-    /// Asks for what queries of this shape took before.
-    pub(super) fn first_ask(&self) -> Ask {
+    /// Asks for what queries of this shape took before. If that is more than there can be, the first try is the last one as well.
+    pub(super) fn first_ask(&self) -> (Turn, Ask) {
+        let first = |is_last| Turn { number: 1, is_last };
         if let LogicalPlan::EmptyRelation(_)
         | LogicalPlan::Explain(_)
         | LogicalPlan::DescribeTable(_) = self.plan
         {
-            return self.ask().least(1, 0).wanted(1);
+            return (first(false), self.ask().least(1, 0).wanted(1));
         }
         let partitions = self.state.config().target_partitions();
         let widest = u32::try_from(partitions).unwrap_or(u32::MAX).max(1);
@@ -102,22 +113,36 @@ impl Query {
         let percent = self.tenant.engine.percent;
         let seen = self.tenant.engine.shapes().seen(self.shape, percent);
         let Some(seen) = seen else {
-            return ask;
+            return (first(false), ask);
         };
+        let most = self.most();
+        if seen.peak > most && self.may_repeat {
+            return (first(true), self.last_ask(most));
+        }
         let peak = (self.tenant.engine.estimate)(seen.peak).max(ASKED_MIN);
-        let peak = peak.min(self.most());
-        ask.like(Seen { peak, ..seen })
+        let peak = peak.min(most);
+        (first(false), ask.like(Seen { peak, ..seen }))
     }
 
-    /// Asks again after a refusal.
-    fn next_ask(&self, refused: &Refused) -> Ask {
-        let needed = refused.needed.min(self.most());
-        let ask = self.ask().least(needed, 0);
-        match refused.number + 1 < TRIES_MAX {
-            true => ask.width(1..=refused.width),
-            // One partition needs the least memory.
-            false => ask.alone(),
-        }
+    /// Asks again after a refusal: for twice as much or for what it turned out to need.
+    fn next_ask(&self, refused: &Refused) -> (Turn, Ask) {
+        let most = self.most();
+        let number = refused.turn.number + 1;
+        let is_last = number >= TRIES_MAX || refused.needed >= most;
+        let ask = match is_last {
+            true => self.last_ask(most),
+            false => {
+                let asked = refused.needed.max(refused.granted.saturating_mul(2));
+                let ask = self.ask().least(asked.min(most), 0);
+                ask.width(1..=refused.width)
+            }
+        };
+        (Turn { number, is_last }, ask)
+    }
+
+    /// Asks for all that there can be, with one partition, which needs the least memory. With less, a query that fits alone might fail.
+    fn last_ask(&self, most: u64) -> Ask {
+        self.ask().least(most, 0).alone()
     }
 
     /// The most bytes that it can have. A query that asked for more than that would wait without end.
@@ -129,20 +154,19 @@ impl Query {
     /// Waits until it is admitted, and begins to run. If it is refused memory by then, runs again.
     pub(super) async fn begin(
         self: Arc<Self>,
-        mut number: u32,
+        mut turn: Turn,
         mut ask: Ask,
     ) -> std::result::Result<Attempt, TenantEngineError> {
         loop {
-            match self.attempt(number, ask).await {
+            match self.attempt(turn, ask).await {
                 Ok(attempt) => return Ok(attempt),
                 Err(Failed::Other(error)) => return Err(error),
                 Err(Failed::Refused(refused)) => {
-                    if refused.number >= TRIES_MAX || !self.may_repeat {
+                    if turn.is_last || !self.may_repeat {
                         return Err(refused.error.into());
                     }
                     refused.group.emptied().await;
-                    ask = self.next_ask(&refused);
-                    number += 1;
+                    (turn, ask) = self.next_ask(&refused);
                 }
             }
         }
@@ -151,8 +175,8 @@ impl Query {
     /// Waits until all of a refused try is gone, and begins the next one.
     pub(super) async fn again(self: Arc<Self>, refused: Refused) -> Result<Attempt> {
         refused.group.emptied().await;
-        let ask = self.next_ask(&refused);
-        let begun = self.begin(refused.number + 1, ask).await;
+        let (turn, ask) = self.next_ask(&refused);
+        let begun = self.begin(turn, ask).await;
         begun.map_err(|error| match error {
             TenantEngineError::DataFusion(error) => error,
             other => refused
@@ -161,7 +185,7 @@ impl Query {
         })
     }
 
-    async fn attempt(&self, number: u32, ask: Ask) -> std::result::Result<Attempt, Failed> {
+    async fn attempt(&self, turn: Turn, ask: Ask) -> std::result::Result<Attempt, Failed> {
         let admitted = self.tenant.engine.arbiter.admit(ask).await;
         let grant =
             admitted.map_err(|error| Failed::Other(TenantEngineError::NotAdmitted(error)))?;
@@ -171,14 +195,14 @@ impl Query {
             .grant(&grant)
             // Which may hang in DataFusion 55.2, if it is refused.
             .never_refuse(["RepartitionExec"])
-            .tries(number);
+            .tries(turn.number);
         if let Some(history) = &self.tenant.engine.history {
             builder = builder.history(history);
         }
         let pool = builder.build();
         let granted = grant.bytes();
         // It cannot run again, so a refusal would end it.
-        if number == TRIES_MAX || !self.may_repeat {
+        if turn.is_last || !self.may_repeat {
             grant.grow_first();
         }
         match self.execute(&pool, grant.width()).await {
@@ -186,19 +210,13 @@ impl Query {
                 stream,
                 pool,
                 grant,
-                number,
+                turn,
                 granted,
                 is_endless,
             }),
-            Err(error) => Err(match refusal(&pool, &error) {
-                Some(needed) => Failed::Refused(Refused {
-                    needed: needed.max(granted.saturating_mul(2)),
-                    group: grant.group().clone(),
-                    number,
-                    width: grant.width(),
-                    error,
-                }),
-                None => Failed::Other(error.into()),
+            Err(error) => Err(match self.refusal(&pool, &grant, turn, error) {
+                Ok(refused) => Failed::Refused(refused),
+                Err(error) => Failed::Other(error.into()),
             }),
         }
     }
@@ -244,32 +262,48 @@ impl Query {
 impl Attempt {
     /// Ends the try. Tells whether its query can run again after this error; otherwise returns the error.
     pub(super) fn refused(self, query: &Query, error: DataFusionError) -> Result<Refused> {
-        let Some(needed) = refusal(&self.pool, &error) else {
-            return Err(error);
-        };
-        if !query.may_repeat || self.is_endless || self.number >= TRIES_MAX {
-            return Err(error);
+        let refused = query.refusal(&self.pool, &self.grant, self.turn, error)?;
+        match query.may_repeat && !self.is_endless && !self.turn.is_last {
+            true => Ok(refused),
+            false => Err(refused.error),
         }
-        Ok(Refused {
-            needed: needed.max(self.grant.bytes().saturating_mul(2)),
-            group: self.grant.group().clone(),
-            number: self.number,
-            width: self.grant.width(),
-            error,
-        })
     }
 }
 
-/// The bytes that a query turned out to need, if an error is its pool's refusal.
-fn refusal(pool: &GroupPool, error: &DataFusionError) -> Option<u64> {
-    match error.find_root() {
-        // The disk's limit has the same error, and no pool's text.
-        DataFusionError::ResourcesExhausted(text)
-            if text.contains("cannot reserve ")
-                && text.contains(&printable(&pool.group().path()).to_string()) =>
-        {
-            pool.needed()
-        }
-        _ => None,
+impl Query {
+    /// Looks whether an error is the pool's refusal. Then queries of this shape ask for more from now on.
+    pub(super) fn refusal(
+        &self,
+        pool: &GroupPool,
+        grant: &Grant,
+        turn: Turn,
+        error: DataFusionError,
+    ) -> Result<Refused> {
+        let needed = match error.find_root() {
+            // The disk's limit has the same error, and no pool's text.
+            DataFusionError::ResourcesExhausted(text)
+                if text.contains("cannot reserve ")
+                    && text.contains(&printable(&pool.group().path()).to_string()) =>
+            {
+                pool.needed()
+            }
+            _ => None,
+        };
+        let Some(needed) = needed else {
+            return Err(error);
+        };
+        let width = grant.width();
+        self.tenant
+            .engine
+            .shapes()
+            .record(self.shape, needed, width);
+        Ok(Refused {
+            group: grant.group().clone(),
+            turn,
+            granted: grant.bytes(),
+            needed,
+            width,
+            error,
+        })
     }
 }

@@ -112,7 +112,7 @@ impl TenantStream {
 
     fn start(&mut self, attempt: Attempt) {
         self.admitted = Admitted {
-            tries: attempt.number,
+            tries: attempt.turn.number,
             bytes: attempt.granted,
             width: attempt.grant.width(),
             waited: self.admitted.waited + attempt.grant.waited(),

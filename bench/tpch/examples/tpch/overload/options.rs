@@ -36,7 +36,7 @@ pub struct Options {
     #[arg(long, value_parser = bytes)]
     pub memory: Option<u64>,
     /// Part of the memory that a tenant of the tenant engine may have, percent
-    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..=100))]
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=100))]
     pub tenant_percent: u64,
     /// Pools
     #[arg(
