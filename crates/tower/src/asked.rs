@@ -44,7 +44,7 @@ static NEXT: AtomicU64 = AtomicU64::new(1);
 /// An ask for as many bytes as a request's `Content-Length` says, or `default_bytes` if it has none that is a number. The name of its group
 /// is its own. It waits without end unless [`Ask::patience`] is set.
 ///
-/// A client may say what it likes. Who says too much waits, or is refused. A request that takes more than it said is served, because no
+/// A client may say what it likes. One that says too much waits, or is refused. A request that takes more than it said is served, because no
 /// allocation fails; its bytes count, so others wait for them.
 pub fn ask_for<Q>(tenant: &Group, request: &Request<Q>, default_bytes: u64) -> Ask {
     let length = request.headers().get(CONTENT_LENGTH);
