@@ -23,6 +23,7 @@ mod fold_by_reset;
 mod head_of_line;
 mod lock_order;
 mod lost_wakeup;
+mod promises;
 mod refuse_undrained;
 mod retiring;
 mod stale_join;
@@ -68,5 +69,6 @@ pub fn all<M: Watched>() -> Vec<Planted<M>> {
             unpublished_report::scenario, Broken, Mended;
     ];
     all.extend(retiring::all());
+    all.extend(promises::all());
     all
 }
