@@ -1,12 +1,13 @@
 //! Grants: their groups, their sizes, their ends.
 
+use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
 use bursar::{ChargeError, Limits};
-use bursar_arbiter::{AdmitError, Ask, NotWidened};
+use bursar_arbiter::{Admit, AdmitError, Ask, NotWidened};
 
 use super::common::{MIB, Woken, arbiter, ask, granted, poll, tenant, timeless, waits};
 
@@ -33,12 +34,38 @@ fn bytes_that_outlive_the_handle_count_until_they_return_and_their_return_wakes(
     let woken = Arc::new(Woken::default());
     let waker = Waker::from(woken.clone());
     assert!(
-        std::future::Future::poll(Pin::new(&mut next), &mut Context::from_waker(&waker))
+        Pin::new(&mut next)
+            .poll(&mut Context::from_waker(&waker))
             .is_pending()
     );
     drop(grant);
     assert_eq!(woken.times(), 0, "10 MiB are free");
     drop(charge);
+    assert_eq!(woken.times(), 1);
+    granted(&mut next);
+}
+
+#[test]
+fn the_last_bytes_of_an_ended_grant_wake_once() {
+    let arbiter = arbiter(100, timeless());
+    let acme = tenant(&arbiter, "acme", 40);
+    let grant = arbiter.try_admit(ask(&acme, "query", 40)).unwrap();
+    let charges = [10, 20].map(|mib| grant.try_charge(mib * MIB).unwrap());
+    let woken = Arc::new(Woken::default());
+    let waker = Waker::from(woken.clone());
+    let mut next = arbiter.admit(ask(&acme, "next", 40));
+    let poll_next = |next: &mut Admit| Pin::new(next).poll(&mut Context::from_waker(&waker));
+    assert!(poll_next(&mut next).is_pending());
+    drop(grant);
+    let [first, second] = charges;
+    drop(first);
+    assert_eq!(woken.times(), 0, "20 MiB are charged still");
+    drop(second);
+    assert_eq!(woken.times(), 1);
+    // Nobody tells it again, though much else happens before it looks.
+    arbiter.tick();
+    assert!(arbiter.try_admit(ask(&acme, "other", 1)).is_err());
+    arbiter.tick();
     assert_eq!(woken.times(), 1);
     granted(&mut next);
 }
@@ -160,6 +187,25 @@ fn a_grant_whose_client_is_idle_keeps_what_it_has_charged() {
 }
 
 #[test]
+fn a_grant_that_grows_first_is_not_made_smaller_for_a_waiter() {
+    let arbiter = arbiter(100, timeless());
+    let acme = tenant(&arbiter, "acme", 40);
+    let roomy = Ask::new(&acme, "roomy").least(4 * MIB, 0).wanted(40 * MIB);
+    let grant = arbiter.try_admit(roomy).unwrap();
+    grant.grow_first();
+    let mut next = waits(arbiter.admit(ask(&acme, "next", 8)));
+    arbiter.tick();
+    assert!(poll(&mut next).is_pending());
+    assert_eq!(grant.bytes(), 40 * MIB);
+    // It gives up bytes of its own will, and takes them before the waiter does.
+    assert_eq!(grant.resize(33 * MIB), Ok(33 * MIB));
+    let held = grant.try_charge(40 * MIB).unwrap();
+    assert!(poll(&mut next).is_pending());
+    drop((grant, held));
+    granted(&mut next);
+}
+
+#[test]
 fn a_grant_can_be_resized_but_not_below_what_is_charged() {
     let arbiter = arbiter(100, timeless());
     let acme = tenant(&arbiter, "acme", 40);
@@ -186,6 +232,25 @@ fn the_last_try_has_its_tenant_alone() {
     assert!(poll(&mut after).is_pending());
     drop(alone);
     granted(&mut after);
+}
+
+#[test]
+fn an_idle_query_loses_its_tenant_when_others_wait() {
+    let mut policy = timeless();
+    policy.idle_after = Duration::ZERO;
+    let arbiter = arbiter(100, policy);
+    let acme = tenant(&arbiter, "acme", 40);
+    let alone = arbiter.try_admit(ask(&acme, "alone", 20).alone()).unwrap();
+    // All of it is charged, so that it has nothing else to lose.
+    let held = alone.try_charge(40 * MIB).unwrap();
+    let mut next = waits(arbiter.admit(ask(&acme, "next", 8)));
+    alone.set_idle(true);
+    arbiter.tick();
+    // Beside it, as soon as there is room.
+    acme.set_max(48 * MIB);
+    arbiter.tick();
+    granted(&mut next);
+    drop(held);
 }
 
 #[test]
