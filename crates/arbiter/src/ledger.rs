@@ -816,7 +816,10 @@ impl<M: Machine> Ledger<M> {
                 Look::Blocked(at) => {
                     self.tenants.get_mut(&number).expect("it waits").blocked_at = Some(at);
                     // Room is kept where some will be free. Elsewhere nobody would ever be served.
-                    if self.may_free(at) {
+                    // A grant of 0 bytes frees none, and keeps out who must be alone.
+                    let tenant = &self.tenants[&number];
+                    let is_alone = tenant.queue.get(first).is_some_and(|first| first.is_alone);
+                    if self.may_free(at) || is_alone && at == number && tenant.grants > 0 {
                         kept.entry(at).or_insert(number);
                     }
                 }

@@ -235,6 +235,21 @@ fn the_last_try_has_its_tenant_alone() {
 }
 
 #[test]
+fn room_is_kept_for_one_that_is_alone_behind_a_grant_of_no_bytes() {
+    let mut policy = timeless();
+    policy.passes_max = 1;
+    let arbiter = arbiter(100, policy);
+    let acme = tenant(&arbiter, "acme", 40);
+    let empty = arbiter.try_admit(ask(&acme, "empty", 10)).unwrap();
+    assert_eq!(empty.resize(0), Ok(0));
+    let mut alone = waits(arbiter.admit(ask(&acme, "alone", 20).alone()));
+    drop(arbiter.try_admit(ask(&acme, "once", 1)).unwrap());
+    assert!(arbiter.try_admit(ask(&acme, "twice", 1)).is_err());
+    drop(empty);
+    granted(&mut alone);
+}
+
+#[test]
 fn an_idle_query_loses_its_tenant_when_others_wait() {
     let mut policy = timeless();
     policy.idle_after = Duration::ZERO;
