@@ -19,7 +19,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("bursar-tower", &["bursar", "bursar-alloc", "bursar-arbiter"]),
     ("bursar-datafusion", &["bursar", "bursar-alloc", "bursar-arbiter"]),
     ("bursar-prometheus", &["bursar"]),
-    ("bursar-serve", &["bursar", "bursar-prometheus"]),
+    ("bursar-serve", &["bursar", "bursar-arbiter", "bursar-prometheus"]),
     ("bursar-capi", &["bursar", "bursar-alloc", "bursar-machine"]),
     // These know nothing of Bursar.
     ("bursar-tpch", &[]),

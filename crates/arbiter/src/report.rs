@@ -90,6 +90,26 @@ pub struct Counts {
 }
 
 impl Counts {
+    /// All counters: name, explanation for people, and number. Exporters read this table.
+    #[rustfmt::skip]
+    pub const COUNTERS: [(&'static str, &'static str, fn(&Self) -> u64); 15] = [
+        ("admitted", "Asks that were granted", |counts| counts.admitted),
+        ("waited", "Asks that were granted after a wait", |counts| counts.waited),
+        ("narrowed", "Asks that were granted fewer partitions than they wished", |counts| counts.narrowed),
+        ("nested", "Asks that were served from the grant that they were inside of", |counts| counts.nested),
+        ("ended", "Grants that ended", |counts| counts.ended),
+        ("widened", "Grants that were made larger because their query needed more", |counts| counts.widened),
+        ("not_widened", "Grants that were not, because others waited or there was no room", |counts| counts.not_widened),
+        ("shrunk", "Grants that were made smaller because others waited", |counts| counts.shrunk),
+        ("passes", "Times that a first waiter was passed", |counts| counts.passes),
+        ("cancelled", "Waits that their callers gave up", |counts| counts.cancelled),
+        ("never_fits", "Asks that were refused because they can never fit", |counts| counts.never_fits),
+        ("timed_out", "Asks that were not served in their time", |counts| counts.timed_out),
+        ("nested_refused", "Asks inside a grant that has too little left", |counts| counts.nested_refused),
+        ("removed", "Asks whose group was removed", |counts| counts.removed),
+        ("bad", "Asks with numbers that make no sense, or for a group that cannot be made", |counts| counts.bad),
+    ];
+
     pub(crate) fn refuse(&mut self, error: &AdmitError) {
         let count = match error {
             AdmitError::NeverFits { .. } => &mut self.never_fits,

@@ -5,9 +5,11 @@ use std::sync::Arc;
 
 use bursar::diagnosis::Leftover;
 use bursar::{Freshness, Group, LimitReached, Memory, NotFresh};
+use bursar_arbiter::Arbiter;
 use bursar_prometheus::{Collector, openmetrics};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
+use crate::admissions::Document as Admitted;
 use crate::files;
 use crate::request::{Refusal, Request, Status, decode, quoted};
 use crate::response::Response;
@@ -26,6 +28,11 @@ GET /v1/groups/tenant/              files and children of /tenant; names are per
 GET /v1/groups/tenant/memory.max    a file, as in cgroup v2
 ";
 
+/// A line more, if the program gave an arbiter.
+const INDEX_OF_ARBITER: &str = "\
+GET /v1/admissions                  grants, waiters and counts of the program's arbiter as JSON
+";
+
 /// All but these characters are encoded in names: they mean nothing in a path.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
@@ -37,16 +44,18 @@ const ENCODED: &AsciiSet = &NON_ALPHANUMERIC
 #[derive(Debug)]
 pub(crate) struct Routes {
     memory: Memory,
+    arbiter: Option<Arbiter>,
     program: Program,
     metrics: Arc<Collector>,
 }
 
 impl Routes {
     /// Routes to a memory. Metrics are of all groups down to 2 levels.
-    pub(crate) fn new(memory: Memory, program: Program) -> Self {
+    pub(crate) fn new(memory: Memory, arbiter: Option<Arbiter>, program: Program) -> Self {
         Self {
             metrics: Arc::new(Collector::new(&memory)),
             memory,
+            arbiter,
             program,
         }
     }
@@ -61,25 +70,30 @@ impl Routes {
             no_parameters(request)?;
             return self.group(below);
         }
-        match request.path.as_str() {
-            "/" => {
+        match (request.path.as_str(), &self.arbiter) {
+            ("/", arbiter) => {
                 no_parameters(request)?;
-                Ok(Response::text(INDEX))
+                let more = arbiter.as_ref().map_or("", |_| INDEX_OF_ARBITER);
+                Ok(Response::text(format!("{INDEX}{more}")))
             }
-            "/v1/tree" => self.tree(request),
-            "/v1/refusals" => {
+            ("/v1/tree", _) => self.tree(request),
+            ("/v1/refusals", _) => {
                 no_parameters(request)?;
                 Ok(Response::json(refusals(&self.memory)))
             }
-            "/v1/leftovers" => {
+            ("/v1/leftovers", _) => {
                 no_parameters(request)?;
                 Ok(Response::json(leftovers(&self.memory)))
             }
-            "/metrics" => {
+            ("/v1/admissions", Some(arbiter)) => {
+                no_parameters(request)?;
+                Ok(Response::json(line(&Admitted::new(&arbiter.admissions()))))
+            }
+            ("/metrics", _) => {
                 no_parameters(request)?;
                 Ok(Response::openmetrics(openmetrics(&self.metrics)))
             }
-            other => Err(Refusal::new(
+            (other, _) => Err(Refusal::new(
                 Status::NotFound,
                 format!("there is no {}; GET / lists all requests", quoted(other)),
             )),

@@ -9,6 +9,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use bursar::Memory;
+use bursar_arbiter::Arbiter;
 
 use crate::clock;
 use crate::error::StartError;
@@ -44,6 +45,7 @@ impl Server {
         Builder {
             path: None,
             patience: Duration::from_secs(5),
+            arbiter: None,
         }
     }
 
@@ -74,6 +76,7 @@ impl Drop for Server {
 pub struct Builder {
     path: Option<PathBuf>,
     patience: Duration,
+    arbiter: Option<Arbiter>,
 }
 
 impl Builder {
@@ -90,6 +93,14 @@ impl Builder {
     /// times an answer ends, even if the client still reads.
     pub fn timeout(self, patience: Duration) -> Self {
         Self { patience, ..self }
+    }
+
+    /// Shows the admissions of this arbiter. Without one, there is no `/v1/admissions`.
+    pub fn arbiter(self, arbiter: &Arbiter) -> Self {
+        Self {
+            arbiter: Some(arbiter.clone()),
+            ..self
+        }
     }
 
     /// Starts a server.
@@ -119,7 +130,7 @@ impl Builder {
         let poll = Poll {
             listener,
             stop: stopped,
-            routes: Routes::new(memory.root().memory(), program),
+            routes: Routes::new(memory.root().memory(), self.arbiter, program),
             user: rustix::process::geteuid().as_raw(),
             patience: self.patience,
             bounds: Bounds::default(),

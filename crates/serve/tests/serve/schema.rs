@@ -1,8 +1,12 @@
 //! `docs/live-schema.md` and the answers of a server: the same fields, of the same types.
 
 use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::pin;
+use std::task::{Context, Waker};
 
 use bursar::{Limits, Memory};
+use bursar_arbiter::{Arbiter, Ask, Policy};
 use serde_json::Value;
 
 use crate::client::{ROWS, get, private_directory, scene};
@@ -65,6 +69,7 @@ fn fields(
         }
         (_, Value::String(_)) => "string",
         (_, Value::Array(_)) => "list",
+        (_, Value::Bool(_)) => "boolean",
         (_, Value::Number(number)) if number.is_f64() => "number",
         (_, Value::Number(_)) => "integer",
         other => panic!("{other:?}"),
@@ -110,13 +115,16 @@ fn page_and_answers_agree() {
         tables.keys().collect::<Vec<_>>(),
         [
             "A group",
+            "Admissions",
             "Call site",
             "Events",
+            "Grant",
             "Leftovers",
             "Refusals",
             "Share",
             "State",
-            "The object"
+            "The object",
+            "Waiter"
         ]
     );
     let scene = scene();
@@ -169,4 +177,65 @@ fn an_empty_memory_has_all_fields() {
     let tables = documented();
     check(&tree["groups"][0], &tables["A group"], &tables);
     assert_eq!(tree["groups"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn admissions_are_as_the_page_says() {
+    let memory = Memory::host().unwrap();
+    let acme = memory.root().child("acme", Limits::max(8 << 20)).unwrap();
+    let arbiter = Arbiter::new(&memory, Policy::default());
+    let ask = |name| Ask::new(&acme, name).least(6 << 20, 0).wanted(6 << 20);
+    let grant = arbiter.try_admit(ask("first")).unwrap();
+    let mut waiter = pin!(arbiter.admit(ask("second")));
+    assert!(
+        waiter
+            .as_mut()
+            .poll(&mut Context::from_waker(Waker::noop()))
+            .is_pending()
+    );
+    let free = Ask::new(&memory.root(), "free")
+        .least(1, 0)
+        .wanted(u64::MAX);
+    let free = arbiter.try_admit(free).unwrap();
+
+    let directory = private_directory();
+    let path = directory.path().join("bursar.sock");
+    let server = bursar_serve::Server::builder()
+        .path(&path)
+        .arbiter(&arbiter);
+    let _server = server.start(&memory).unwrap();
+    let answer = get(&path, "/v1/admissions").json();
+    let tables = documented();
+    let mut shown = answer.clone();
+    let object = shown.as_object_mut().unwrap();
+    assert_eq!(object.remove("schema"), Some(1.into()));
+    assert_eq!(object.remove("kind"), Some("bursar-admissions".into()));
+    check(&shown, &tables["Admissions"], &tables);
+    let [first, unlimited] = &answer["grants"].as_array().unwrap()[..] else {
+        panic!("{answer}");
+    };
+    check(first, &tables["Grant"], &tables);
+    check(unlimited, &tables["Grant"], &tables);
+    assert_eq!(
+        (&first["path"], &first["bytes"]),
+        (&"/acme/first".into(), &(6 << 20).into())
+    );
+    assert_eq!(unlimited.get("bytes"), None);
+    let [waiter] = &answer["waiting"].as_array().unwrap()[..] else {
+        panic!("{answer}");
+    };
+    check(waiter, &tables["Waiter"], &tables);
+    assert_eq!(
+        (&waiter["name"], &waiter["blocked_by"]),
+        (&"second".into(), &"/acme".into())
+    );
+    assert_eq!(answer["counts"]["admitted"], 2);
+    assert_eq!(get(&path, "/v1/admissions?path=/").status, 400);
+    drop((grant, free));
+}
+
+#[test]
+fn without_an_arbiter_there_are_no_admissions() {
+    let scene = scene();
+    assert_eq!(get(&scene.path, "/v1/admissions").status, 404);
 }
