@@ -92,6 +92,7 @@ pub struct Counts {
 impl Counts {
     /// All counters: name, explanation for people, and number. Exporters read this table.
     #[rustfmt::skip]
+    #[allow(clippy::type_complexity, reason = "a row of a table")]
     pub const COUNTERS: [(&'static str, &'static str, fn(&Self) -> u64); 15] = [
         ("admitted", "Asks that were granted", |counts| counts.admitted),
         ("waited", "Asks that were granted after a wait", |counts| counts.waited),
