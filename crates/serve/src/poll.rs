@@ -234,7 +234,7 @@ mod tests {
         let poll = Poll {
             listener: UnixListener::bind(directory.path().join("socket")).unwrap(),
             stop: stopped,
-            routes: Routes::new(memory.clone(), program),
+            routes: Routes::new(memory.clone(), None, program),
             user: rustix::process::geteuid().as_raw(),
             patience: Duration::from_secs(60),
             bounds,
