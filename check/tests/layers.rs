@@ -40,7 +40,7 @@ const CRATES: &[(&str, &[&str])] = &[
         "bursar-machine", "bursar-rig", "bursar-sim"]),
     ("bursar-example-server", &["bursar", "bursar-conditions"]),
     ("bursar-example-engines", &["bursar", "bursar-capi", "bursar-datafusion", "bursar-tpch"]),
-    ("bursar-example-distributed", &["bursar", "bursar-datafusion", "bursar-tpch"]),
+    ("bursar-example-distributed", &["bursar", "bursar-arbiter", "bursar-datafusion", "bursar-tpch"]),
 ];
 
 /// Modules of `bursar`: each uses those before it, and itself.
