@@ -109,7 +109,7 @@ impl<M: Machine> Ask<M> {
     }
 
     /// Asks for as much as a query of the same shape took: `wanted` is an eighth more, half of it is for the query, and half for its partitions.
-    /// The bytes are estimates; see [`Ask::estimated`].
+    /// The bytes are estimates; see [`Ask::estimated`]. The eighth and the halves are Bursar's own choice, and not measured.
     pub fn like(self, seen: Seen) -> Self {
         let half = seen.peak.div_ceil(2);
         let partition = half / u64::from(seen.width.max(1));

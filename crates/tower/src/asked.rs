@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use bursar::Group;
 use bursar_arbiter::{Admit, AdmitError, Arbiter, Ask};
@@ -79,9 +78,9 @@ pub fn refusal(error: &AdmitError, tenant: &Group) -> Response<String> {
     let mut response = Response::new(error.to_string());
     *response.status_mut() = status;
     if let Some(after) = after {
-        let seconds = after.as_secs() + u64::from(after > Duration::from_secs(after.as_secs()));
+        let seconds = after.as_secs_f64().ceil().max(1.0) as u64;
         let headers = response.headers_mut();
-        headers.insert(RETRY_AFTER, HeaderValue::from(seconds.max(1)));
+        headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
     }
     response
 }

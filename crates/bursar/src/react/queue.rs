@@ -220,19 +220,9 @@ impl Queue {
 
 #[cfg(test)]
 mod tests {
+    use bursar_rig::random::Random;
+
     use super::*;
-
-    /// Pseudo-random numbers (xorshift).
-    struct Random(u64);
-
-    impl Random {
-        fn below(&mut self, bound: u64) -> u64 {
-            self.0 ^= self.0 << 13;
-            self.0 ^= self.0 >> 7;
-            self.0 ^= self.0 << 17;
-            self.0 % bound
-        }
-    }
 
     /// A waiter of the model: ticket, bytes, passes, time of its first poll.
     type Plain = (u64, u64, u32, u64);
@@ -271,7 +261,7 @@ mod tests {
     #[test]
     fn a_list_says_the_same() {
         for seed in 1..=40 {
-            let mut random = Random(seed);
+            let mut random = Random::new(seed);
             let (mut queue, mut model) = (Queue::default(), Vec::<Plain>::new());
             let (mut number, mut ns) = (0, 0);
             let spread = [1, 60, 4000, 300_000][seed as usize % 4];
