@@ -18,7 +18,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("bursar-alloc", &["bursar", "bursar-machine"]),
     ("bursar-tower", &["bursar", "bursar-alloc", "bursar-arbiter"]),
     ("bursar-datafusion", &["bursar", "bursar-alloc", "bursar-arbiter"]),
-    ("bursar-prometheus", &["bursar"]),
+    ("bursar-prometheus", &["bursar", "bursar-arbiter"]),
     ("bursar-serve", &["bursar", "bursar-arbiter", "bursar-prometheus"]),
     ("bursar-capi", &["bursar", "bursar-alloc", "bursar-machine"]),
     // These know nothing of Bursar.

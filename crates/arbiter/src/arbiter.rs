@@ -17,6 +17,7 @@ use crate::ask::{AdmitError, Ask};
 use crate::ledger::{After, Asked, Ledger, Terms};
 use crate::policy::{Order, Policy};
 use crate::report::{Admissions, NotWidened};
+use crate::trace::Trace;
 
 /// Decides which queries of one memory start, when, and how wide they run.
 ///
@@ -32,6 +33,7 @@ struct Inner<M: Machine> {
     ending: M::Mutex<BTreeMap<u64, Emptied<M>>>,
     /// [`Machine::forks`] of the process that the waiters are in.
     forks: AtomicU64,
+    trace: Trace,
 }
 
 impl<M: Machine> Clone for Arbiter<M> {
@@ -190,6 +192,7 @@ impl<M: Machine> Arbiter<M> {
                 ledger: M::Mutex::new(Ledger::new(memory.root(), policy)),
                 ending: M::Mutex::new(BTreeMap::new()),
                 forks: AtomicU64::new(memory.machine().forks()),
+                trace: Trace::default(),
             }),
         }
     }
@@ -355,10 +358,7 @@ impl<M: Machine> Future for Admit<M> {
                 ledger.poll(&this.ask.group, number, Some(waker.clone()), now_ns, after)
             });
             match polled {
-                Ok(Some(decision)) => {
-                    this.state = State::Done;
-                    return Poll::Ready(decision.and_then(|terms| this.make(terms)));
-                }
+                Ok(Some(decision)) => return Poll::Ready(this.end(decision)),
                 Ok(None) => return Poll::Pending,
                 // A forked child asks anew.
                 Err(_) => this.state = State::New,
@@ -369,28 +369,32 @@ impl<M: Machine> Future for Admit<M> {
             .inner
             .with(|ledger, now_ns, after| ledger.ask(&this.ask, Some(waker), now_ns, after));
         match asked {
-            Ok(Asked::Granted(terms)) => {
-                this.state = State::Done;
-                Poll::Ready(this.make(terms))
-            }
-            Ok(Asked::Refused(error)) => {
-                this.state = State::Done;
-                Poll::Ready(Err(error))
-            }
+            Ok(Asked::Granted(terms)) => Poll::Ready(this.end(Ok(terms))),
             Ok(Asked::Waiting(number)) => {
                 this.state = State::Waiting(number);
-                this.inner.shrink();
+                let inner = &this.inner;
+                inner.shrink();
+                inner.trace.waits(inner.memory.machine(), &this.ask);
                 Poll::Pending
             }
-            Err(error) => {
-                this.state = State::Done;
-                Poll::Ready(Err(error))
-            }
+            Ok(Asked::Refused(error)) | Err(error) => Poll::Ready(this.end(Err(error))),
         }
     }
 }
 
 impl<M: Machine> Admit<M> {
+    /// Does what was decided.
+    fn end(&mut self, decision: Result<Terms, AdmitError>) -> Result<Grant<M>, AdmitError> {
+        self.state = State::Done;
+        let answer = decision.and_then(|terms| self.make(terms));
+        let (trace, machine) = (&self.inner.trace, self.inner.memory.machine());
+        match &answer {
+            Ok(grant) => trace.granted(machine, grant),
+            Err(error) => trace.refused(machine, &self.ask, error),
+        }
+        answer
+    }
+
     /// Makes the group of a grant.
     fn make(&self, terms: Terms) -> Result<Grant<M>, AdmitError> {
         let limits = match terms.bytes {

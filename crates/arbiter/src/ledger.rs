@@ -11,7 +11,7 @@
 //! Nothing here calls a user's code: handles and wakers to drop, and wakers to wake, go to [`After`].
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
@@ -22,12 +22,15 @@ use bursar::{Group, Machine};
 use crate::ask::{AdmitError, Ask, Least};
 use crate::policy::{Order, Policy, ns};
 use crate::queue::{Place, Queue, Waiter};
-use crate::report::{Admissions, Counts, Granted, NotWidened, Waiting};
+use crate::report::{Admissions, Counts, Granted, NotWidened, Refused, Waiting};
 
 /// Waiters of one tenant behind its first that one look examines.
 const EXAMINED_MAX: usize = 32;
 /// Grants that one look for unused bytes makes smaller.
 const SHRUNK_MAX: usize = 64;
+
+/// Refusals that are kept.
+const REFUSALS_MAX: usize = 16;
 
 /// Work for the time after the lock, because it may run a user's code.
 pub(crate) struct After<M: Machine> {
@@ -115,6 +118,7 @@ struct Grant<M: Machine> {
     least: u64,
     width: u32,
     granted_ns: u64,
+    waited: Duration,
     /// Its limit is being lowered.
     is_shrinking: bool,
     /// It grows before anybody is admitted.
@@ -158,6 +162,8 @@ pub(crate) struct Ledger<M: Machine> {
     last_end_ns: u64,
     end_interval_ns: u64,
     counts: Counts,
+    /// The last refusals and their times, oldest first.
+    refusals: VecDeque<(u64, Refused)>,
 }
 
 /// Result of a look at one waiter.
@@ -185,6 +191,7 @@ impl<M: Machine> Ledger<M> {
             last_end_ns: 0,
             end_interval_ns: 0,
             counts: Counts::default(),
+            refusals: VecDeque::new(),
         }
     }
 
@@ -213,7 +220,7 @@ impl<M: Machine> Ledger<M> {
     ) -> Result<Asked, AdmitError> {
         let answer = self.try_ask(ask, waker, now_ns, after);
         if let Err(error) = &answer {
-            self.counts.refuse(error);
+            self.note_refusal(ask.group.path(), &ask.name, error, now_ns);
         }
         answer
     }
@@ -325,6 +332,20 @@ impl<M: Machine> Ledger<M> {
             }
             None => Ok(Asked::Waiting(number)),
         }
+    }
+
+    fn note_refusal(&mut self, group: String, name: &str, error: &AdmitError, now_ns: u64) {
+        self.counts.refuse(error);
+        if self.refusals.len() == REFUSALS_MAX {
+            self.refusals.pop_front();
+        }
+        let refused = Refused {
+            group,
+            name: name.to_owned(),
+            why: error.to_string(),
+            age: Duration::ZERO,
+        };
+        self.refusals.push_back((now_ns, refused));
     }
 
     fn number(&mut self) -> u64 {
@@ -702,6 +723,7 @@ impl<M: Machine> Ledger<M> {
             least,
             width,
             granted_ns: now_ns,
+            waited: Duration::from_nanos(waited_ns),
             is_shrinking: false,
             goes_first: false,
             nested: 0,
@@ -782,7 +804,7 @@ impl<M: Machine> Ledger<M> {
 
     /// Serves all that can be served now, in their order.
     pub(crate) fn look(&mut self, now_ns: u64, after: &mut After<M>) {
-        self.refuse_in_vain(after);
+        self.refuse_in_vain(now_ns, after);
         loop {
             let mut uncharged = None;
             while let Some((number, waiter, look)) = self.next(now_ns, &mut uncharged) {
@@ -873,7 +895,7 @@ impl<M: Machine> Ledger<M> {
                 self.deadlines.pop_first();
                 continue;
             };
-            self.refuse(waiter, error, after);
+            self.refuse(number, waiter, error, now_ns, after);
             self.unlist(number, after);
             has_refused = true;
         }
@@ -881,7 +903,7 @@ impl<M: Machine> Ledger<M> {
     }
 
     /// Refuses all whose waiting is in vain.
-    fn refuse_in_vain(&mut self, after: &mut After<M>) {
+    fn refuse_in_vain(&mut self, now_ns: u64, after: &mut After<M>) {
         let waiting: Vec<u32> = self.ranks.iter().map(|&(.., number)| number).collect();
         for number in waiting {
             let tenant = &self.tenants[&number];
@@ -903,7 +925,7 @@ impl<M: Machine> Ledger<M> {
                 let tenant = &self.tenants[&number];
                 if tenant.group.is_removed() {
                     let error = removed(&tenant.group);
-                    self.refuse(waiter, error, after);
+                    self.refuse(number, waiter, error, now_ns, after);
                 } else if waiter.is_guess {
                     // Its size in the queue is now what the limit allows.
                     waiter.least = Least {
@@ -919,15 +941,24 @@ impl<M: Machine> Ledger<M> {
                         .collect();
                     let error = never_fits(&groups, waiter.least.at(waiter.width.0));
                     after.drop_groups.extend(groups);
-                    self.refuse(waiter, error, after);
+                    self.refuse(number, waiter, error, now_ns, after);
                 }
             }
             self.unlist(number, after);
         }
     }
 
-    fn refuse(&mut self, waiter: Waiter, error: AdmitError, after: &mut After<M>) {
-        self.counts.refuse(&error);
+    /// Refuses a waiter of a tenant, which has left its queue.
+    fn refuse(
+        &mut self,
+        number: u32,
+        waiter: Waiter,
+        error: AdmitError,
+        now_ns: u64,
+        after: &mut After<M>,
+    ) {
+        let group = self.tenants[&number].group.path();
+        self.note_refusal(group, &waiter.name, &error, now_ns);
         self.decided.insert(waiter.number, Err(error));
         after.wake.extend(waiter.waker);
     }
@@ -1020,7 +1051,11 @@ impl<M: Machine> Ledger<M> {
     /// Ends a grant whose group could not be made.
     pub(crate) fn undo(&mut self, id: u64, error: &AdmitError, now_ns: u64, after: &mut After<M>) {
         self.counts.admitted -= 1;
-        self.counts.refuse(error);
+        if let Some(grant) = self.grants.get(&id) {
+            let (tenant, name) = (grant.tenant, grant.name.clone());
+            let group = self.tenants.get(&tenant).map(|tenant| tenant.group.path());
+            self.note_refusal(group.unwrap_or_default(), &name, error, now_ns);
+        }
         self.end(id, now_ns, after);
         self.counts.ended -= 1;
     }
@@ -1340,6 +1375,7 @@ impl<M: Machine> Ledger<M> {
             },
             charged: grant.charged(),
             width: grant.width,
+            waited: grant.waited,
             age: Duration::from_nanos(now_ns.saturating_sub(grant.granted_ns)),
         });
         let waiting = self.ranks.iter().flat_map(|&(.., number)| {
@@ -1360,9 +1396,14 @@ impl<M: Machine> Ledger<M> {
                     blocked_by: blocked_by.clone().unwrap_or_default(),
                 })
         });
+        let refusals = self.refusals.iter().map(|(at_ns, refused)| Refused {
+            age: Duration::from_nanos(now_ns.saturating_sub(*at_ns)),
+            ..refused.clone()
+        });
         Admissions {
             grants: grants.collect(),
             waiting: waiting.collect(),
+            refusals: refusals.collect(),
             counts: self.counts.clone(),
         }
     }

@@ -60,6 +60,10 @@
 //! An arbiter looks when somebody asks, ends, or polls a wait. Raised limits, bytes that return outside of ended grants, and grants that are
 //! larger than they need are looked at by asks that must wait and by [`Arbiter::tick`]. So have a ticker ([`Arbiter::start_ticker`]).
 //!
+//! # Events
+//! With the feature `tracing`, each arbiter makes events with the target `bursar`: `admitted` (debug), `waits to be admitted` (info) and
+//! `not admitted` (warn), at most ten a second of each.
+//!
 //! # After a fork
 //! A child forgets the asks that waited: their tasks are in the parent. A future that the child polls asks anew. Grants stay, as the bytes
 //! charged to their groups do.
@@ -73,9 +77,10 @@ mod policy;
 mod queue;
 mod report;
 mod shapes;
+mod trace;
 
 pub use arbiter::{Admit, Arbiter, Grant, Widener};
 pub use ask::{AdmitError, Ask};
 pub use policy::{Order, Policy};
-pub use report::{Admissions, Counts, Granted, NotWidened, Waiting};
+pub use report::{Admissions, Counts, Granted, NotWidened, Refused, Waiting};
 pub use shapes::{Seen, Shapes};

@@ -13,6 +13,8 @@ pub struct Admissions {
     pub grants: Vec<Granted>,
     /// Asks that wait: tenants in the order in which they come next, and each tenant's in its own order.
     pub waiting: Vec<Waiting>,
+    /// The last asks that were refused, oldest first: at most 16.
+    pub refusals: Vec<Refused>,
     /// Events since the arbiter was made.
     pub counts: Counts,
 }
@@ -29,6 +31,8 @@ pub struct Granted {
     pub charged: u64,
     /// Number of partitions.
     pub width: u32,
+    /// Time that its ask waited.
+    pub waited: Duration,
     /// Time since it was granted.
     pub age: Duration,
 }
@@ -51,6 +55,20 @@ pub struct Waiting {
     pub is_kept_room: bool,
     /// Path of the group whose limit is in the way of the first waiter of its group.
     pub blocked_by: String,
+}
+
+/// One ask that was refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Refused {
+    /// Path of the group that it was asked for.
+    pub group: String,
+    /// Name of the query.
+    pub name: String,
+    /// The reason: [`AdmitError`] as text.
+    pub why: String,
+    /// Time since then.
+    pub age: Duration,
 }
 
 /// Events since an arbiter was made.

@@ -269,6 +269,15 @@ struct GroupForm<'a> {
     events: Events,
     own_events: Events,
     pressure: Pressure,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    waiting: Vec<WaitingForm<'a>>,
+}
+
+#[derive(serde::Serialize)]
+struct WaitingForm<'a> {
+    charged: &'a str,
+    bytes: u64,
+    waited_ns: u64,
 }
 
 impl<'a> From<&'a GroupSnapshot> for GroupForm<'a> {
@@ -283,6 +292,7 @@ impl<'a> From<&'a GroupSnapshot> for GroupForm<'a> {
             events,
             own_events,
             pressure,
+            waiting,
         } = group;
         Self {
             path,
@@ -294,6 +304,14 @@ impl<'a> From<&'a GroupSnapshot> for GroupForm<'a> {
             events: *events,
             own_events: *own_events,
             pressure: *pressure,
+            waiting: waiting
+                .iter()
+                .map(|charge| WaitingForm {
+                    charged: &charge.charged,
+                    bytes: charge.bytes,
+                    waited_ns: u64::try_from(charge.waited.as_nanos()).unwrap_or(u64::MAX),
+                })
+                .collect(),
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::bytes::Bytes;
 use crate::group::Group;
 use crate::limit::{Events, Limits};
 use crate::outline::{self, Row};
-use crate::react::{Pressure, fork, pressure};
+use crate::react::{Pressure, WaitingCharge, fork, pressure, wait};
 use crate::tree::{self, Freshness, NotFresh, ROOT, Reading};
 
 /// A group and everything below it, read at once; see [`Group::snapshot`].
@@ -24,7 +24,7 @@ use crate::tree::{self, Freshness, NotFresh, ROOT, Reading};
 /// in both groups or in neither, and likewise in the groups above. A charge or a return that runs meanwhile may be included or not, as
 /// in any [`Reading`].
 ///
-/// Limits, reserved bytes, peaks, events and pressure are taken from each group when the walk passes it. They do not add up.
+/// Limits, reserved bytes, peaks, events, pressure and waiting charges are taken from each group when the walk passes it. They do not add up.
 ///
 /// A group that is removed meanwhile is either there, or part of its parent's own numbers. A group that is made meanwhile may be
 /// missing.
@@ -91,6 +91,8 @@ pub struct GroupSnapshot {
     pub own_events: Events,
     /// Pressure on the group.
     pub pressure: Pressure,
+    /// Charges that wait for this group's limit ([`Group::charge_async`]), the first that came first; at most 16 of them.
+    pub waiting: Vec<WaitingCharge>,
 }
 
 impl GroupSnapshot {
@@ -205,19 +207,13 @@ fn walk<M: Machine>(group: &Group<M>, is_exact: bool) -> Snapshot {
         let reserved = core.counters.counter(index).reserved();
         let peak = counter.peak.load(MemoryOrder::Relaxed);
         let events = (counter.events.total(), counter.events.own());
-        let pressure = pressure::now(core, index);
-        (
-            core.counters.limits(index),
-            reserved,
-            peak,
-            events,
-            pressure,
-        )
+        let state = (pressure::now(core, index), wait::waiting(core, index));
+        (core.counters.limits(index), reserved, peak, events, state)
     };
     let usage_range = |index: u32| core.counters.usage_range(index);
     let parts = tree::snapshot(core.tree(), group.index(), is_exact, usage_range, note);
     let groups = parts.into_iter().map(|part| {
-        let (limits, reserved, peak, (events, own_events), pressure) = part.noted;
+        let (limits, reserved, peak, (events, own_events), (pressure, waiting)) = part.noted;
         let path = format!("{top}{}", part.path);
         GroupSnapshot {
             path: if path.is_empty() {
@@ -233,6 +229,7 @@ fn walk<M: Machine>(group: &Group<M>, is_exact: bool) -> Snapshot {
             events,
             own_events,
             pressure,
+            waiting,
         }
     });
     Snapshot {

@@ -98,9 +98,10 @@ impl View {
     /// `bursar_memory()` takes one optional argument, the age of the numbers: `'exact'` (the default), `'cached'`, or `'500ms'`. Each
     /// execution of a query takes one snapshot, so children and the group's own part add up.
     ///
-    /// `bursar_admissions()` has a row for each grant, oldest first, and then one for each ask that waits, in the order in which they come
-    /// next. Of a grant, `bytes` are what it may have; of an ask, those without which it cannot run. `blocked_by` is the group whose limit
-    /// is in its way.
+    /// `bursar_admissions()` has a row for each grant, oldest first, then one for each ask that waits, in the order in which they come
+    /// next, then one for each of the last 16 that were refused. `state` is `running`, `waiting` or `refused`, and `seconds` is the time since
+    /// the grant, the ask or the refusal. Of a grant, `bytes` are what it may have; of a waiting ask, those without which it cannot run.
+    /// `blocked_by` is the group whose limit is in its way, and `why` the reason of a refusal.
     pub fn register(&self, context: &SessionContext) {
         let function = |table| {
             Arc::new(Function {
@@ -248,9 +249,11 @@ impl Table {
                 ("charged", Int64, true),
                 ("width", Int64, true),
                 ("seconds", Float64, false),
+                ("waited_seconds", Float64, true),
                 ("passed", Int64, true),
                 ("is_kept_room", Boolean, true),
                 ("blocked_by", Utf8, true),
+                ("why", Utf8, true),
             ],
         };
         let field = |(name, kind, is_nullable): &(&str, DataType, bool)| {
@@ -396,55 +399,82 @@ fn history_columns(view: &View) -> Vec<ArrayRef> {
 struct Admission<'a> {
     path: String,
     state: &'static str,
-    bytes: u64,
+    bytes: Option<u64>,
     charged: Option<u64>,
     width: Option<u64>,
     time: Duration,
+    waited: Option<Duration>,
     passed: Option<u64>,
     is_kept_room: Option<bool>,
     blocked_by: Option<&'a str>,
+    why: Option<&'a str>,
 }
 
-/// A row for each grant and each waiting ask in view.
+/// A row for each grant, each waiting ask and each ask refused lately in view.
 fn admissions_columns(view: &View) -> Vec<ArrayRef> {
     let arbiter = view.arbiter.as_ref();
     let admissions = arbiter.map_or_else(Admissions::default, Arbiter::admissions);
+    let path_of = |group: &str, name: &str| format!("{}/{name}", group.trim_end_matches('/'));
     let granted = admissions.grants.iter().map(|grant| Admission {
         path: grant.path.clone(),
         state: "running",
-        bytes: grant.bytes,
+        bytes: (grant.bytes != u64::MAX).then_some(grant.bytes),
         charged: Some(grant.charged),
         width: Some(u64::from(grant.width)),
         time: grant.age,
+        waited: Some(grant.waited),
         passed: None,
         is_kept_room: None,
         blocked_by: None,
+        why: None,
     });
     let waiting = admissions.waiting.iter().map(|ask| Admission {
-        path: format!("{}/{}", ask.group.trim_end_matches('/'), ask.name),
+        path: path_of(&ask.group, &ask.name),
         state: "waiting",
-        bytes: ask.least,
+        bytes: Some(ask.least),
         charged: None,
         width: None,
         time: ask.waited,
+        waited: Some(ask.waited),
         passed: Some(u64::from(ask.passed)),
         is_kept_room: Some(ask.is_kept_room),
         blocked_by: Some(&ask.blocked_by),
+        why: None,
+    });
+    let refused = admissions.refusals.iter().map(|ask| Admission {
+        path: path_of(&ask.group, &ask.name),
+        state: "refused",
+        bytes: None,
+        charged: None,
+        width: None,
+        time: ask.age,
+        waited: None,
+        passed: None,
+        is_kept_room: None,
+        blocked_by: None,
+        why: Some(&ask.why),
     });
     let rows = granted
         .chain(waiting)
+        .chain(refused)
         .filter(|row| view.contains(&row.path));
     let rows: Vec<Admission> = rows.collect();
     let all = || rows.iter();
     vec![
         texts(all().map(|row| Some(&row.path[..]))),
         texts(all().map(|row| Some(row.state))),
-        numbers(all().map(|row| (row.bytes != u64::MAX).then_some(row.bytes))),
+        numbers(all().map(|row| row.bytes)),
         numbers(all().map(|row| row.charged)),
         numbers(all().map(|row| row.width)),
         seconds(all().map(|row| row.time)),
+        Arc::new(
+            all()
+                .map(|row| row.waited.map(|waited| waited.as_secs_f64()))
+                .collect::<Float64Array>(),
+        ),
         numbers(all().map(|row| row.passed)),
         Arc::new(all().map(|row| row.is_kept_room).collect::<BooleanArray>()),
         texts(all().map(|row| row.blocked_by)),
+        texts(all().map(|row| row.why)),
     ]
 }

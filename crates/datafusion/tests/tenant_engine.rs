@@ -680,12 +680,15 @@ async fn a_query_asks_for_what_its_shape_took() {
 }
 
 #[tokio::test]
-async fn sql_shows_grants_and_waiters_to_those_who_may_see_them() {
+async fn sql_shows_grants_waiters_and_refusals_to_those_who_may_see_them() {
     let scene = scene(MAX);
     let (_other, _waits) = scene.crowd();
     let stranger = scene.memory.root().child("tt", Limits::none()).unwrap();
     let ask = Ask::new(&stranger, "hidden").least(MIB, 0);
     let _hidden = scene.arbiter.try_admit(ask).unwrap();
+    let tenant = scene.memory.root().find("t").unwrap();
+    let never = Ask::new(&tenant, "never").least(2 * MAX, 0);
+    scene.arbiter.try_admit(never).unwrap_err();
     let view = View::new(&scene.memory).arbiter(&scene.arbiter);
     let shown = |view: View, sql: &'static str| async move {
         let context = SessionContext::new();
@@ -700,10 +703,19 @@ async fn sql_shows_grants_and_waiters_to_those_who_may_see_them() {
     let own = [
         "| /t/other | running | 4194304 | 0 | 1 | | | |",
         "| /t/waits | waiting | 15728640 | | | 0 | false | /t |",
+        "| /t/never | refused | | | | | | |",
     ];
     assert_eq!(shown(view.clone().below("/t"), sql).await, own);
-    let paths = shown(view, "SELECT path FROM bursar_admissions()").await;
-    assert_eq!(paths, ["| /t/other |", "| /tt/hidden |", "| /t/waits |"]);
+    let paths = shown(view.clone(), "SELECT path FROM bursar_admissions()").await;
+    let all = [
+        "| /t/other |",
+        "| /tt/hidden |",
+        "| /t/waits |",
+        "| /t/never |",
+    ];
+    assert_eq!(paths, all);
+    let why = "SELECT path, why LIKE 'the query needs at least%' FROM bursar_admissions() WHERE state = 'refused'";
+    assert_eq!(shown(view, why).await, ["| /t/never | true |"]);
     let nobody = View::new(&scene.memory);
     assert_eq!(shown(nobody, sql).await, [""; 0]);
 }

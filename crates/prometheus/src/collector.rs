@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bursar::{Freshness, Memory};
+use bursar_arbiter::Arbiter;
 use prometheus_client::encoding::{DescriptorEncoder, text};
 use prometheus_client::registry::Registry;
 
@@ -16,6 +17,7 @@ use crate::shown::choose;
 #[derive(Debug)]
 pub struct Collector {
     memory: Memory,
+    arbiter: Option<Arbiter>,
     freshness: Freshness,
     depth_max: usize,
     groups_max: usize,
@@ -32,6 +34,7 @@ impl Collector {
     pub fn new(memory: &Memory) -> Self {
         Self {
             memory: memory.clone(),
+            arbiter: None,
             freshness: Freshness::Exact,
             depth_max: 2,
             groups_max: 1000,
@@ -58,6 +61,12 @@ impl Collector {
         self.freshness = freshness;
         self
     }
+
+    /// Shows the admissions of this arbiter too.
+    pub fn arbiter(mut self, arbiter: &Arbiter) -> Self {
+        self.arbiter = Some(arbiter.clone());
+        self
+    }
 }
 
 impl prometheus_client::collector::Collector for Collector {
@@ -71,7 +80,14 @@ impl prometheus_client::collector::Collector for Collector {
         let mut before = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
         let shown = choose(&snapshot, (self.depth_max, self.groups_max), &mut before);
         drop(before);
-        families::encode(&self.memory, &snapshot, &shown, encoder)
+        let admissions = self.arbiter.as_ref().map(Arbiter::admissions);
+        families::encode(
+            &self.memory,
+            admissions.as_ref(),
+            &snapshot,
+            &shown,
+            encoder,
+        )
     }
 }
 

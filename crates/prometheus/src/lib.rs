@@ -42,6 +42,8 @@
 //! | `bursar_groups_folded` | gauge | children of the group that have no series of their own |
 //! | `bursar_age_seconds`, `bursar_removed_groups` | gauge | age of the numbers; removed groups that still hold bytes |
 //! | `bursar_walks` | counter | walks over the tree that readers made |
+//! | `bursar_admission_grants`, `bursar_admission_waiting` | gauge | grants and asks that wait, with [`Collector::arbiter`] |
+//! | `bursar_admission_admitted` and one more for each of [`bursar_arbiter::Counts`] | counter | the events of that arbiter |
 //!
 //! A group has no series for a count, a time or a level of 0, so that a thousand quiet groups stay small. The exceptions are `_refused`,
 //! `_overshot`, the pressure `by="all"`, and the root, which has them all. A count never falls, so a series that has come stays. The

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use bursar::{Counter, Freshness, Gauge, Group, Limits, Memory, Statistic};
+use bursar_arbiter::{Arbiter, Ask, Counts, Policy};
 use bursar_prometheus::{Collector, openmetrics};
 use openmetrics_parser::openmetrics::parse_openmetrics;
 use openmetrics_parser::{MetricNumber, OpenMetricsValue};
@@ -322,4 +323,28 @@ fn groups_may_come_and_go_meanwhile() {
             assert!(usage.count() <= 16);
         }
     });
+}
+
+#[test]
+fn admissions_are_counted_by_reason() {
+    let memory = memory();
+    let acme = memory.root().child("acme", Limits::max(8 << 20)).unwrap();
+    let arbiter = Arbiter::new(&memory, Policy::default());
+    let ask = |name, bytes| Ask::new(&acme, name).least(bytes, 0).wanted(bytes);
+    let _grant = arbiter.try_admit(ask("fits", 1 << 20)).unwrap();
+    arbiter.try_admit(ask("never", 9 << 20)).unwrap_err();
+    let with = scrape(&Arc::new(collector(&memory).arbiter(&arbiter)));
+    let of_arbiter = |name: &str| of(&with, &format!("bursar_admission_{name}"), "");
+    for (name, _, _) in Counts::COUNTERS {
+        let expected = f64::from(u8::from(["admitted", "never_fits"].contains(&name)));
+        assert_eq!(of_arbiter(name), Some(expected), "{name}");
+    }
+    assert_eq!(of_arbiter("grants"), Some(1.0));
+    assert_eq!(of_arbiter("waiting"), Some(0.0));
+    let without = scrape(&Arc::new(collector(&memory)));
+    assert!(
+        without
+            .keys()
+            .all(|(family, _)| !family.starts_with("bursar_admission"))
+    );
 }

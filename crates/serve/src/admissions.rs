@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bursar_arbiter::{Admissions, Granted, Waiting};
+use bursar_arbiter::{Admissions, Granted, Refused, Waiting};
 use serde::Serialize;
 
 use crate::tree::SCHEMA;
@@ -13,6 +13,7 @@ pub(crate) struct Document<'a> {
     kind: &'static str,
     grants: Vec<Grant<'a>>,
     waiting: Vec<Waiter<'a>>,
+    refusals: Vec<Refusal<'a>>,
     counts: Counts,
 }
 
@@ -23,6 +24,7 @@ struct Grant<'a> {
     bytes: Option<u64>,
     charged: u64,
     width: u32,
+    waited_ns: u64,
     age_ns: u64,
 }
 
@@ -35,6 +37,14 @@ struct Waiter<'a> {
     passed: u32,
     is_kept_room: bool,
     blocked_by: &'a str,
+}
+
+#[derive(Serialize)]
+struct Refusal<'a> {
+    group: &'a str,
+    name: &'a str,
+    why: &'a str,
+    age_ns: u64,
 }
 
 /// Writes [`bursar_arbiter::Counts::COUNTERS`] as one object.
@@ -54,6 +64,7 @@ impl<'a> Document<'a> {
             kind: "bursar-admissions",
             grants: admissions.grants.iter().map(Grant::from).collect(),
             waiting: admissions.waiting.iter().map(Waiter::from).collect(),
+            refusals: admissions.refusals.iter().map(Refusal::from).collect(),
             counts: Counts(admissions.counts.clone()),
         }
     }
@@ -66,6 +77,7 @@ impl<'a> From<&'a Granted> for Grant<'a> {
             bytes: (grant.bytes != u64::MAX).then_some(grant.bytes),
             charged: grant.charged,
             width: grant.width,
+            waited_ns: ns(grant.waited),
             age_ns: ns(grant.age),
         }
     }
@@ -81,6 +93,17 @@ impl<'a> From<&'a Waiting> for Waiter<'a> {
             passed: waiter.passed,
             is_kept_room: waiter.is_kept_room,
             blocked_by: &waiter.blocked_by,
+        }
+    }
+}
+
+impl<'a> From<&'a Refused> for Refusal<'a> {
+    fn from(refused: &'a Refused) -> Self {
+        Self {
+            group: &refused.group,
+            name: &refused.name,
+            why: &refused.why,
+            age_ns: ns(refused.age),
         }
     }
 }

@@ -52,8 +52,13 @@ pub(crate) struct Routes {
 impl Routes {
     /// Routes to a memory. Metrics are of all groups down to 2 levels.
     pub(crate) fn new(memory: Memory, arbiter: Option<Arbiter>, program: Program) -> Self {
+        let metrics = Collector::new(&memory);
+        let metrics = match &arbiter {
+            Some(arbiter) => metrics.arbiter(arbiter),
+            None => metrics,
+        };
         Self {
-            metrics: Arc::new(Collector::new(&memory)),
+            metrics: Arc::new(metrics),
             memory,
             arbiter,
             program,

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::args::Target;
-use crate::document::{Document, Leftover};
+use crate::document::{Document, Leftover, Waiter};
 use bursar_term::failure::{Failure, warn};
 
 /// Time without a byte after which a server counts as stuck.
@@ -60,11 +60,17 @@ impl Client {
         body.map_or_else(|_| Vec::new(), |body| Leftover::parse(&body))
     }
 
-    /// The groups, and the server's document as it sent it.
+    /// The groups and those that wait, and the server's document of the groups as it sent it.
     pub fn tree(&self) -> Result<(Document, String), Failure> {
         let body = get(&self.socket, &self.request)?;
-        let document = Document::parse(&body)
+        let mut document = Document::parse(&body)
             .map_err(|error| Failure::unavailable(format!("{}: {error}", self.socket.display())))?;
+        // None from a server without an arbiter.
+        let asks = get(&self.socket, "/v1/admissions").unwrap_or_default();
+        let top = &document.groups[0].path;
+        let mut waiters = Waiter::parse(&asks);
+        waiters.retain(|waiter| waiter.is_below(top));
+        document.waiters.splice(..0, waiters);
         Ok((document, body))
     }
 }

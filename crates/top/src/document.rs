@@ -14,6 +14,60 @@ pub struct Document {
     pub taken_unix_ns: u64,
     /// Depth first: parents before their children.
     pub groups: Vec<Group>,
+    /// Asks and charges that wait, those of the arbiter first. The asks come from another answer of the server.
+    #[serde(skip)]
+    pub waiters: Vec<Waiter>,
+}
+
+/// An ask or a charge that waits for memory.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(from = "Ask")]
+pub struct Waiter {
+    /// Path of the query, or of the group that is charged.
+    pub path: String,
+    /// Bytes without which it cannot go on.
+    pub bytes: u64,
+    pub waited_ns: u64,
+    /// Path of the group whose limit is in its way.
+    pub limited: String,
+}
+
+/// A waiting ask in the server's form.
+#[derive(Deserialize)]
+struct Ask {
+    group: String,
+    name: String,
+    least: u64,
+    waited_ns: u64,
+    blocked_by: String,
+}
+
+impl From<Ask> for Waiter {
+    fn from(ask: Ask) -> Self {
+        Self {
+            path: format!("{}/{}", ask.group.trim_end_matches('/'), ask.name),
+            bytes: ask.least,
+            waited_ns: ask.waited_ns,
+            limited: ask.blocked_by,
+        }
+    }
+}
+
+impl Waiter {
+    /// Reads the waiters of an arbiter. An answer that cannot be read is as good as none.
+    pub fn parse(text: &str) -> Vec<Self> {
+        #[derive(Deserialize)]
+        struct Admissions {
+            waiting: Vec<Waiter>,
+        }
+        serde_json::from_str(text).map_or_else(|_| Vec::new(), |all: Admissions| all.waiting)
+    }
+
+    /// Whether it waits for a group or for one below it.
+    pub fn is_below(&self, path: &str) -> bool {
+        let below = self.path.strip_prefix(path.trim_end_matches('/'));
+        below.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    }
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -25,6 +79,15 @@ pub struct Group {
     pub peak: u64,
     pub events: Events,
     pub pressure: Pressure,
+    #[serde(default)]
+    waiting: Vec<WaitingCharge>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct WaitingCharge {
+    charged: String,
+    bytes: u64,
+    waited_ns: u64,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -93,7 +156,18 @@ impl Document {
                 bursar::printable(&kind)
             ));
         }
-        let document: Self = serde_json::from_str(text).map_err(broken)?;
+        let mut document: Self = serde_json::from_str(text).map_err(broken)?;
+        for group in &mut document.groups {
+            let charges = std::mem::take(&mut group.waiting);
+            document
+                .waiters
+                .extend(charges.into_iter().map(|charge| Waiter {
+                    path: charge.charged,
+                    bytes: charge.bytes,
+                    waited_ns: charge.waited_ns,
+                    limited: group.path.clone(),
+                }));
+        }
         match document.groups.is_empty() {
             true => Err("the answer has no group".to_owned()),
             false => Ok(document),

@@ -15,6 +15,8 @@ use bursar_term::width::columns;
 /// Lines of the picture of the selected group's usage; a small terminal has none.
 const SPARKLINE_LINES: u16 = 3;
 const LINES_FOR_SPARKLINE: u16 = 14;
+/// Lines for those that wait, at most, below the groups; a small terminal has none.
+const WAITER_LINES: usize = 5;
 
 /// Something to tell besides the groups.
 #[derive(Debug, Default)]
@@ -33,14 +35,19 @@ pub fn draw(frame: &mut Frame<'_>, model: &Model, notes: &Notes) {
     let area = frame.area();
     let has_sparkline = area.height >= LINES_FOR_SPARKLINE;
     let sparkline_lines = if has_sparkline { SPARKLINE_LINES } else { 0 };
+    let width = usize::from(area.width);
+    let waiting = match has_sparkline {
+        true => waiting(model, width),
+        false => Vec::new(),
+    };
     let parts = [
         Constraint::Length(2),
         Constraint::Min(1),
+        Constraint::Length(waiting.len() as u16),
         Constraint::Length(sparkline_lines),
         Constraint::Length(1),
     ];
-    let [head, body, picture, foot] = Layout::vertical(parts).areas(area);
-    let width = usize::from(area.width);
+    let [head, body, below, picture, foot] = Layout::vertical(parts).areas(area);
     let bold = Style::new().add_modifier(Modifier::BOLD);
     let lines = [
         Line::from(cut(&summary(model, notes), width)),
@@ -48,6 +55,7 @@ pub fn draw(frame: &mut Frame<'_>, model: &Model, notes: &Notes) {
     ];
     frame.render_widget(Paragraph::new(lines.to_vec()), head);
     draw_rows(frame, body, model, notes);
+    frame.render_widget(Paragraph::new(waiting), below);
     if has_sparkline {
         let [label, bars] =
             Layout::vertical([Constraint::Length(1), Constraint::Min(1)]).areas(picture);
@@ -171,6 +179,26 @@ fn draw_rows(frame: &mut Frame<'_>, area: Rect, model: &Model, notes: &Notes) {
     frame.render_widget(Paragraph::new(lines.collect::<Vec<_>>()), area);
 }
 
+/// A line for each of the first that wait for memory, and one for the number of the others.
+fn waiting(model: &Model, width: usize) -> Vec<Line<'static>> {
+    let waiters = model.document().map_or(&[][..], |it| &it.waiters);
+    let mut lines: Vec<Line> = waiters
+        .iter()
+        .take(WAITER_LINES)
+        .map(|waiter| {
+            let [path, bytes, since, limited] = stat::waiter(waiter);
+            let text = format!("waits {since} for {bytes} of {limited}: {path}");
+            Line::from(cut(&text, width))
+        })
+        .collect();
+    if waiters.len() > WAITER_LINES {
+        let left = waiters.len() - (WAITER_LINES - 1);
+        let text = format!("{} more", counted(left, "waiter"));
+        lines[WAITER_LINES - 1] = Line::from(cut(&text, width));
+    }
+    lines
+}
+
 fn line(model: &Model, row: Row, width: usize) -> String {
     let group = model.group(row);
     let rates = model.rates(row);
@@ -240,6 +268,7 @@ mod tests {
     use ratatui::backend::TestBackend;
 
     use super::*;
+    use crate::document::Waiter;
     use crate::model::tests::{document, group, two_tenants};
 
     fn drawn(model: &Model, notes: &Notes, width: u16, height: u16) -> String {
@@ -334,6 +363,28 @@ s sort (usage)  / ..";
             ..Notes::default()
         };
         assert!(drawn(&model(), &paused, 80, 20).starts_with("PAUSED  70.0 MiB"));
+    }
+
+    #[test]
+    fn those_that_wait_are_below_the_groups() {
+        let ask = |name: String| {
+            let ask = serde_json::json!({
+                "group": "/acme", "name": name, "least": 8 << 20, "waited_ns": 2_000_000_000_u64, "blocked_by": "/acme",
+            });
+            Waiter::parse(&serde_json::json!({"waiting": [ask]}).to_string()).remove(0)
+        };
+        let mut look = two_tenants();
+        look.waiters = vec![ask("sum\u{202e}".to_owned())];
+        let mut model = Model::default();
+        model.update(look.clone());
+        let shown = drawn(&model, &Notes::default(), 80, 20);
+        let line = "\nwaits 2 s for 8.00 MiB of /acme: /acme/sum\\u{202e}\n";
+        assert!(shown.contains(line), "{shown}");
+        look.waiters = (0..9).map(|number| ask(format!("q{number}"))).collect();
+        model.update(look);
+        let shown = drawn(&model, &Notes::default(), 80, 20);
+        assert!(shown.contains("/acme/q3\n5 waiters more\n"), "{shown}");
+        assert!(!drawn(&model, &Notes::default(), 80, 10).contains("waits"));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use bursar::Bytes;
 
 use crate::args::{Stat, Target};
 use crate::client::Client;
-use crate::document::{Document, Group, Leftover};
+use crate::document::{Document, Group, Leftover, Waiter};
 use crate::model::Model;
 use bursar_term::failure::Failure;
 use bursar_term::grid::Grid;
@@ -20,6 +20,8 @@ use bursar_term::units::{counted, long_time, percent};
 const ROWS: usize = 40;
 /// Groups with leftovers that are named.
 const LEFTOVERS: usize = 5;
+/// Waiters that a table shows, unless -v is given.
+const WAITERS: usize = 10;
 
 pub fn stat(stat: &Stat, global: &Global) -> Result<ExitCode, Failure> {
     print(&stat.target, global)
@@ -33,7 +35,8 @@ pub fn print(target: &Target, global: &Global) -> Result<ExitCode, Failure> {
     let (document, sent) = client.tree()?;
     let table = |markup| {
         let groups = text(document.clone(), markup, global.verbose);
-        groups + &left_behind(&client.leftovers(), markup)
+        let waiting = waiting(&document.waiters, markup, global.verbose);
+        groups + &waiting + &left_behind(&client.leftovers(), markup)
     };
     let text = match is_json {
         true => escaped(&sent),
@@ -80,6 +83,35 @@ pub fn pressure(group: &Group) -> Cow<'_, str> {
         "none" => "".into(),
         level => bursar::printable(level),
     }
+}
+
+/// Cells of a row for one that waits.
+pub fn waiter(waiter: &Waiter) -> [String; 4] {
+    [
+        bursar::printable(&waiter.path).into_owned(),
+        Bytes(waiter.bytes).to_string(),
+        long_time(waiter.waited_ns as f64 / 1e9),
+        bursar::printable(&waiter.limited).into_owned(),
+    ]
+}
+
+/// Those that wait for memory, as a table.
+fn waiting(waiters: &[Waiter], markup: Markup, is_whole: bool) -> String {
+    if waiters.is_empty() {
+        return String::new();
+    }
+    let mut table = Grid::new(["waiting", "for", "since", "limit of"]).right(1..3);
+    let shown = if is_whole { usize::MAX } else { WAITERS };
+    for one in waiters.iter().take(shown) {
+        table.row(waiter(one));
+    }
+    let mut text = format!("\n{}", markup.table(&table));
+    let left = waiters.len().saturating_sub(shown);
+    if left > 0 {
+        let more = format!("{} more: -v shows all.", counted(left, "waiter"));
+        text += &format!("\n{}", markup.paragraph(&more));
+    }
+    text
 }
 
 /// The groups that have ended with bytes charged, in a sentence.

@@ -3,14 +3,18 @@
 
 mod common;
 
+use std::future::Future;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
+use std::pin::pin;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::{Context, Waker};
 use std::{env, fs, process, thread};
 
 use bursar::{Charge, Group, Limits, Memory};
+use bursar_arbiter::{Arbiter, Ask, Policy};
 use bursar_serve::Server;
 use common::*;
 
@@ -101,6 +105,50 @@ fn stat_says_who_holds_the_memory() {
         "{acme}"
     );
     assert!(!text.contains('\u{202e}'), "{text}");
+}
+
+#[test]
+fn stat_lists_those_that_wait() {
+    let mut scene = Scene::new();
+    let acme = scene.memory.find("/acme").expect("it is there");
+    let arbiter = Arbiter::new(&scene.memory, Policy::default());
+    scene.server = None;
+    let server = Server::builder().path(scene.socket()).arbiter(&arbiter);
+    scene.server = Some(server.start(&scene.memory).expect("a socket"));
+    assert!(!succeeded(&scene.stat(&[])).contains("waiting"));
+    let mut context = Context::from_waker(Waker::noop());
+    let mut charge = pin!(acme.charge_async(24 << 20));
+    assert!(charge.as_mut().poll(&mut context).is_pending());
+    let ask = Ask::new(&acme, "sum\u{202e}").least(32 << 20, 0);
+    let mut asked = pin!(arbiter.admit(ask));
+    assert!(asked.as_mut().poll(&mut context).is_pending());
+    let text = succeeded(&scene.stat(&[]));
+    let (_, table) = text.split_once("\n\nwaiting").expect("a table");
+    let rows: Vec<Vec<&str>> = table
+        .lines()
+        .skip(2)
+        .map(|row| row.split_whitespace().collect())
+        .collect();
+    let without_time = |row: &[&'static str; 4], seen: &[&str]| {
+        let [path, bytes, unit, limited] = *row;
+        seen[..3] == [path, bytes, unit] && seen.last() == Some(&limited)
+    };
+    let ask = ["/acme/sum\\u{202e}", "32.0", "MiB", "/acme"];
+    assert!(without_time(&ask, &rows[0]), "{text}");
+    assert!(
+        without_time(&["/acme", "24.0", "MiB", "/acme"], &rows[1]),
+        "{text}"
+    );
+    // Of a part of the tree only.
+    scene
+        .memory
+        .root()
+        .child("other", Limits::none())
+        .map(|other| {
+            assert!(!succeeded(&scene.stat(&["--path", "/other"])).contains("waiting"));
+            drop(other);
+        })
+        .expect("a name");
 }
 
 #[test]

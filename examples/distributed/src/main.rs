@@ -59,8 +59,8 @@ struct Cli {
     #[arg(long, default_value_t = 30)]
     seconds: u64,
     /// Runs of each pool, in turn
-    #[arg(long, default_value_t = 1)]
-    runs: usize,
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
+    runs: u16,
     #[command(subcommand)]
     role: Option<Role>,
 }

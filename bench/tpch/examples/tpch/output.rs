@@ -1,8 +1,11 @@
 //! Standard output, whose reader may go away, and tables.
 
+use std::fmt;
 use std::io::{self, Write};
 use std::ops::Range;
 
+use bursar::Bytes;
+use bursar_conditions::Conditions;
 use comfy_table::{CellAlignment, Table, presets};
 
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
@@ -34,6 +37,21 @@ pub fn write(text: &str) -> Result<(), Stopped> {
         io::ErrorKind::BrokenPipe => Stopped::NoReader,
         _ => Stopped::Failed(error.into()),
     })
+}
+
+/// The head of a document: where it was measured, and the tables.
+pub fn head(
+    f: &mut fmt::Formatter<'_>,
+    conditions: &Conditions,
+    scale: f64,
+    (rows, bytes): (usize, usize),
+    partitions: usize,
+) -> fmt::Result {
+    let bytes = Bytes(bytes as u64);
+    writeln!(
+        f,
+        "{conditions}\ntables: TPC-H at scale {scale}, {rows} rows, {bytes} in memory, {partitions} partitions"
+    )
 }
 
 /// A table without lines. The columns of numbers are to the right.

@@ -62,3 +62,4 @@ pub use leftover::Leftover;
 pub use pressure_policy::{Level, Pressure, PressurePolicy};
 pub(crate) use queue::PassingRule;
 pub use stall::{Stall, StallShare};
+pub use wait::WaitingCharge;

@@ -20,6 +20,7 @@
 
 use std::sync::Arc;
 use std::task::Waker;
+use std::time::Duration;
 
 use bursar_machine::{AtomicWord, Lock, Machine, MemoryOrder};
 
@@ -157,6 +158,46 @@ fn now<M: Machine>(core: &Core<M>, at: u32) -> Now {
         ns: core.tree().machine.now_ns(),
         rule: core.policies.passing,
     }
+}
+
+/// A charge that waits for a limit; see [`crate::GroupSnapshot::waiting`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct WaitingCharge {
+    /// Path of the group that is to be charged.
+    pub charged: String,
+    /// Bytes that it asks for.
+    pub bytes: u64,
+    /// Time since it was first polled.
+    pub waited: Duration,
+}
+
+/// The first charges that wait for a group's limit, by ticket.
+pub(crate) fn waiting<M: Machine>(core: &Core<M>, at: u32) -> Vec<WaitingCharge> {
+    const SHOWN_MAX: usize = 16;
+    // Relaxed: who comes or leaves at this moment is shown or not.
+    if core
+        .counters
+        .counter(at)
+        .settings
+        .waiting
+        .load(MemoryOrder::Relaxed)
+        == 0
+    {
+        return Vec::new();
+    }
+    let Some(hooks) = core.hooks(at) else {
+        return Vec::new();
+    };
+    let now_ns = core.tree().machine.now_ns();
+    // A waiter keeps its group's record for as long as it is in the queue.
+    let queue = hooks.queue.lock();
+    let first = queue.waiters().take(SHOWN_MAX).map(|waiter| WaitingCharge {
+        charged: core.tree().path(waiter.index),
+        bytes: waiter.bytes,
+        waited: Duration::from_nanos(now_ns.saturating_sub(waiter.came_ns)),
+    });
+    first.collect()
 }
 
 /// Puts a ticket in a group's queue, and takes it out of another's.

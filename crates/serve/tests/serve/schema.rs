@@ -121,10 +121,12 @@ fn page_and_answers_agree() {
             "Grant",
             "Leftovers",
             "Refusals",
+            "Refused ask",
             "Share",
             "State",
             "The object",
-            "Waiter"
+            "Waiter",
+            "Waiting charge"
         ]
     );
     let scene = scene();
@@ -151,6 +153,13 @@ fn page_and_answers_agree() {
     for site in leftover["call_sites"].as_array().unwrap() {
         check(site, &tables["Call site"], &tables);
     }
+    let mut waits = pin!(group.charge_async(64 << 20));
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(waits.as_mut().poll(&mut context).is_pending());
+    let tree = get(&scene.path, "/v1/tree?path=/group").json();
+    let waiting = &tree["groups"][0]["waiting"][0];
+    check(waiting, &tables["Waiting charge"], &tables);
+    assert_eq!(waiting["charged"], "/group");
     let mut ever = BTreeMap::new();
     for freshness in ["exact", "cached"] {
         let mut tree = get(&scene.path, &format!("/v1/tree?freshness={freshness}")).json();
@@ -197,6 +206,8 @@ fn admissions_are_as_the_page_says() {
         .least(1, 0)
         .wanted(u64::MAX);
     let free = arbiter.try_admit(free).unwrap();
+    let never = Ask::new(&acme, "third").least(9 << 20, 0);
+    arbiter.try_admit(never).unwrap_err();
 
     let directory = private_directory();
     let path = directory.path().join("bursar.sock");
@@ -229,7 +240,19 @@ fn admissions_are_as_the_page_says() {
         (&waiter["name"], &waiter["blocked_by"]),
         (&"second".into(), &"/acme".into())
     );
+    let [refused] = &answer["refusals"].as_array().unwrap()[..] else {
+        panic!("{answer}");
+    };
+    check(refused, &tables["Refused ask"], &tables);
+    let why = "the query needs at least 9.00 MiB, and /acme may have at most 8.00 MiB";
+    assert_eq!(
+        (&refused["group"], &refused["name"], &refused["why"]),
+        (&"/acme".into(), &"third".into(), &why.into())
+    );
     assert_eq!(answer["counts"]["admitted"], 2);
+    let metrics = String::from_utf8(get(&path, "/metrics").body).unwrap();
+    let never_fits = "bursar_admission_never_fits_total 1";
+    assert!(metrics.contains(never_fits), "{metrics}");
     assert_eq!(get(&path, "/v1/admissions?path=/").status, 400);
     drop((grant, free));
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bursar::{Freshness, Group, HighPolicy, Limits, Memory, Ticker};
+use bursar::{Bytes, Group, HighPolicy, Limits, Memory, Ticker};
 use bursar_arbiter::{Arbiter, Policy};
 use bursar_datafusion::{GroupPool, Tenant, TenantEngine, TenantEngineError};
 use bursar_tpch::{Tables, run};
@@ -14,7 +14,9 @@ use datafusion::execution::context::SessionContext;
 use datafusion::execution::memory_pool::{FairSpillPool, GreedyMemoryPool, MemoryPool};
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use futures::StreamExt;
+use tokio::time::timeout;
 
+use super::load::PATIENCE;
 use super::options::Options;
 use crate::output::Failure;
 
@@ -56,11 +58,10 @@ impl Pool {
 
 /// A pool that the queries of all streams run on.
 pub enum Contender {
-    /// Sessions on DataFusion's pools: one for all streams, or one for each.
-    Pools(Vec<SessionContext>),
+    /// Sessions: one for all streams, or one for each. The group is that of a pool of Bursar's.
+    Pools(Vec<SessionContext>, Option<Group>),
     /// An engine.
     Engine {
-        memory: Memory,
         tenants: Vec<Tenant>,
         _ticker: Ticker,
     },
@@ -121,13 +122,12 @@ impl Contender {
                 let tenants = (1..=options.tenants).map(tenant);
                 let tenants = tenants.collect::<Result<_, Failure>>()?;
                 return Ok(Self::Engine {
-                    memory,
                     tenants,
                     _ticker: arbiter.start_ticker(TICK)?,
                 });
             }
         };
-        Ok(Self::Pools(sessions))
+        Ok(Self::Pools(sessions, None))
     }
 
     /// A pool without a limit, and the group that counts its bytes.
@@ -136,14 +136,14 @@ impl Contender {
         let group = memory.root().child("all", Limits::none())?;
         let pool = GroupPool::new(group.clone());
         let session = session(tables, options.partitions.count(), Some(pool))?;
-        Ok((Self::Pools(vec![session]), group))
+        Ok((Self::Pools(vec![session], Some(group.clone())), group))
     }
 
     /// Runs a query of a stream, and drops its rows.
     pub async fn query(&self, stream: usize, sql: &str) -> Result<Ended> {
         let mut rows = 0;
         let outcome = match self {
-            Self::Pools(sessions) => {
+            Self::Pools(sessions, _) => {
                 let session = &sessions[stream % sessions.len()];
                 let run = run(session, sql, |batch| rows += batch.num_rows());
                 run.await.map(|_| (1, Duration::ZERO))
@@ -161,30 +161,20 @@ impl Contender {
         }
     }
 
-    /// Waits until tasks of queries that were given up have ended, and with them all that they had.
+    /// Waits until tasks of queries that were given up have ended, and with them all that they had. DataFusion's own pools tell nobody,
+    /// and have to keep no promise.
     pub async fn settle(&self) -> Result<(), Failure> {
-        const TRIES: usize = 10_000;
-        for _ in 0..TRIES {
-            if self.reserved()? == 0 {
-                return Ok(());
-            }
-            // DataFusion's pools tell nobody.
-            tokio::time::sleep(Duration::from_millis(1)).await;
+        let groups: Vec<&Group> = match self {
+            Self::Pools(_, group) => group.iter().collect(),
+            Self::Engine { tenants, .. } => tenants.iter().map(Tenant::group).collect(),
+        };
+        for group in groups {
+            group.close()?;
+            let emptied = timeout(PATIENCE, group.emptied()).await;
+            emptied
+                .map_err(|_| format!("{} has {} still", group.path(), Bytes(group.reserved())))?;
         }
-        Err(format!("{} bytes are still reserved", self.reserved()?).into())
-    }
-
-    fn reserved(&self) -> Result<usize, Failure> {
-        match self {
-            Self::Pools(sessions) => {
-                let pool = |session: &SessionContext| session.runtime_env().memory_pool.reserved();
-                Ok(sessions.iter().map(pool).sum())
-            }
-            Self::Engine { memory, .. } => {
-                let root = memory.root().read(Freshness::Exact)?;
-                Ok(usize::try_from(root.usage().value)?)
-            }
-        }
+        Ok(())
     }
 }
 

@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::contender::{Ended, Pool};
 use super::load::Finished;
 use super::options::Options;
-use crate::output::table;
+use crate::output::{head, table};
 
 /// The result of all pools. Serialises to the document's JSON.
 #[derive(Serialize)]
@@ -148,15 +148,8 @@ impl Document {
 
 impl fmt::Display for Document {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{}", self.conditions)?;
-        writeln!(
-            f,
-            "tables: TPC-H at scale {}, {} rows, {} in memory, {} partitions",
-            self.scale,
-            self.rows,
-            Bytes(self.table_bytes as u64),
-            self.partitions
-        )?;
+        let tables = (self.rows, self.table_bytes);
+        head(f, &self.conditions, self.scale, tables, self.partitions)?;
         let alone: f64 = self.alone.iter().map(|query| query.seconds).sum();
         writeln!(
             f,

@@ -13,9 +13,9 @@ use super::options::Options;
 use crate::output::Failure;
 use crate::pools::rounds::shuffled;
 
-/// Longest time of a query, far more than any of these takes: a longer one hangs. In DataFusion 55.2 a refused repartition may do that
+/// Longest time of a query, and of the wait for the last bytes of a pool, far more than any of these takes: a longer one hangs. In DataFusion 55.2 a refused repartition may do that
 /// to its query (apache/datafusion#24883).
-const PATIENCE: Duration = Duration::from_secs(120);
+pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A query that ended in time.
 pub struct Finished {
@@ -51,7 +51,6 @@ pub async fn alone(
             bar.inc(1);
         }
     }
-    contender.settle().await?;
     Ok(least)
 }
 

@@ -2,7 +2,6 @@
 
 use std::fmt;
 
-use bursar::Bytes;
 use bursar_conditions::{Conditions, median};
 use bursar_tpch::Tables;
 use serde::Serialize;
@@ -10,7 +9,7 @@ use serde::Serialize;
 use super::interval::Ratio;
 use super::options::Options;
 use super::rounds::{Failed, Run};
-use crate::output::table;
+use crate::output::{head, table};
 
 /// The result of all runs. Serialises to the document's JSON.
 #[derive(Serialize)]
@@ -142,15 +141,8 @@ fn limited(run: Run, seed: u64) -> Limited {
 
 impl fmt::Display for Document {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{}", self.conditions)?;
-        writeln!(
-            f,
-            "tables: TPC-H at scale {}, {} rows, {} in memory, {} partitions",
-            self.scale,
-            self.rows,
-            Bytes(self.table_bytes as u64),
-            self.partitions
-        )?;
+        let tables = (self.rows, self.table_bytes);
+        head(f, &self.conditions, self.scale, tables, self.partitions)?;
         for run in &self.runs {
             writeln!(f, "\nwith {}, {} pairs:", run.memory, self.pairs)?;
             run.fmt_pools(f)?;

@@ -2,6 +2,9 @@
 #![cfg(feature = "serde")]
 
 use crate::common::{ROWS, Short, UNIT, memory, units};
+use std::future::Future;
+use std::pin::pin;
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use bursar::{Events, Freshness, Level, Limits, Memory, Value};
@@ -165,6 +168,33 @@ fn a_snapshot_is_a_list_of_groups() {
             },
         })
     );
+}
+
+#[test]
+fn those_that_wait_are_written() {
+    let memory = memory();
+    let group = memory.make_max("group", units(4));
+    let child = group.make("child");
+    let held = child.try_charge(units(3)).unwrap();
+    let mut waits = pin!(child.charge_async(units(2)));
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(waits.as_mut().poll(&mut context).is_pending());
+    let snapshot = memory.snapshot(Freshness::Exact).unwrap();
+    let written = to_value(&snapshot).unwrap();
+    assert_eq!(
+        written[2].get("waiting"),
+        None,
+        "its own limit is not in the way"
+    );
+    let mut waiting = written[1]["waiting"].clone();
+    let waited = waiting[0]["waited_ns"].take();
+    assert!(waited.is_u64(), "{waited}");
+    let expected = json!([{"charged": "/group/child", "bytes": units(2), "waited_ns": null}]);
+    assert_eq!(waiting, expected);
+    drop(held);
+    assert!(waits.as_mut().poll(&mut context).is_ready());
+    let snapshot = memory.snapshot(Freshness::Exact).unwrap();
+    assert!(snapshot.iter().all(|group| group.waiting.is_empty()));
 }
 
 #[test]
