@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use bursar::Bytes;
 use bursar_conditions::{Conditions, median};
 use bursar_tpch::Tables;
 use serde::Serialize;
