@@ -108,13 +108,14 @@ impl<M: Machine> Ask<M> {
         self
     }
 
-    /// Asks for as much as a query of the same shape took: `wanted` is an eighth more, half of it is for the query, and half for its partitions.
+    /// Asks for an eighth more than a query of the same shape took: half of it for the query, and half for its partitions.
     /// The bytes are estimates; see [`Ask::estimated`]. The eighth and the halves are Bursar's own choice, and not measured.
     pub fn like(self, seen: Seen) -> Self {
-        let half = seen.peak.div_ceil(2);
-        let partition = half / u64::from(seen.width.max(1));
-        let wanted = seen.peak.saturating_add(seen.peak / 8);
-        self.least(half, partition).wanted(wanted).estimated()
+        // Two runs of one query differ by a little.
+        let peak = seen.peak.saturating_add(seen.peak / 8);
+        let half = peak.div_ceil(2);
+        let partition = half.div_ceil(u64::from(seen.width.max(1)));
+        self.least(half, partition).wanted(peak).estimated()
     }
 
     /// Asks for all that the group may have, while the group has no other grant. For the last try of a query that was refused memory.

@@ -32,6 +32,7 @@ impl GroupPool {
             never_refused: Vec::new(),
             history: None,
             widener: None,
+            enough: 0,
             tries: 1,
             #[cfg(feature = "real-bytes")]
             real: None,
@@ -114,6 +115,14 @@ impl PoolBuilder {
     /// that of its [`PoolBuilder::share`].
     pub fn grant(mut self, grant: &Grant) -> Self {
         self.0.widener = Some(grant.widener());
+        self
+    }
+
+    /// Sets the bytes that the query is known to need. Up to them no share refuses, because there are as many for it: a share keeps bytes
+    /// for spillers that may never ask for them.
+    #[cfg(feature = "sql")]
+    pub(crate) fn enough(mut self, bytes: u64) -> Self {
+        self.0.enough = bytes;
         self
     }
 

@@ -88,6 +88,8 @@ pub struct GroupPool {
     never_refused: Vec<String>,
     history: Option<History>,
     widener: Option<Widener>,
+    /// Bytes of its group up to which no share refuses, because there are as many for it.
+    enough: u64,
     /// Most bytes that the query would have had, if a request had not been refused; 0 if none was.
     needed: AtomicU64,
     /// See [`QueryReport::tries`].
@@ -123,6 +125,7 @@ pub(crate) struct Settings {
     pub(crate) never_refused: Vec<String>,
     pub(crate) history: Option<History>,
     pub(crate) widener: Option<Widener>,
+    pub(crate) enough: u64,
     pub(crate) tries: u32,
     #[cfg(feature = "real-bytes")]
     pub(crate) real: Option<Real>,
@@ -161,6 +164,7 @@ impl GroupPool {
             never_refused: settings.never_refused,
             history: settings.history,
             widener: settings.widener,
+            enough: settings.enough,
             needed: AtomicU64::new(0),
             tries: settings.tries,
             #[cfg(feature = "real-bytes")]
@@ -482,14 +486,22 @@ impl GroupPool {
         }
     }
 
-    /// Checks a request against a share. If the share is too small, the grant becomes larger first, if that is possible.
+    /// Checks a request against a share, unless there is enough for all. If the share is too small, the grant becomes larger first, if that
+    /// is possible.
     fn check_share(
         &self,
         share: &FairShare,
         held: u64,
         bytes: u64,
     ) -> std::result::Result<(), Standing> {
-        let check = || share.check(held, bytes);
+        let check = || {
+            let checked = share.check(held, bytes);
+            let has_enough = || self.group.reserved().saturating_add(bytes) <= self.enough;
+            if checked.is_err() && has_enough() {
+                return Ok(());
+            }
+            checked
+        };
         match &self.widener {
             Some(widener) => widener.retry(check, |standing| Some(standing.missing(held, bytes))),
             None => check(),
@@ -574,7 +586,12 @@ impl GroupPool {
         refusal: Refusal,
     ) -> datafusion_common::DataFusionError {
         let consumer = reservation.consumer();
-        let needed = self.group.reserved().saturating_add(bytes);
+        let reserved = self.group.reserved();
+        let more = match &refusal {
+            Refusal::Share { standing, .. } => standing.missing(reservation.size() as u64, bytes),
+            _ => bytes,
+        };
+        let needed = reserved.saturating_add(more);
         // Relaxed: see `needed`.
         self.needed.fetch_max(needed, Ordering::Relaxed);
         self.operator_of(reservation).count_refusal();

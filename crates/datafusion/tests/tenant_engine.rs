@@ -679,6 +679,25 @@ async fn a_query_asks_for_what_its_shape_took() {
     }
 }
 
+/// A grant of what a shape took has no bytes to spare. A share would keep some for spillers that never ask for them.
+#[tokio::test]
+async fn a_query_of_a_known_shape_runs_in_what_it_took() {
+    let scene = scene(MAX);
+    let tenant = scene.tenant();
+    let sql = "SELECT k, count(*), max(s) FROM t WHERE k < 9000 GROUP BY k ORDER BY k";
+    collect(&tenant, sql).await;
+    let took = scene.history.finished().pop().unwrap();
+    let spillers = took.operators.iter().filter(|operator| operator.can_spill);
+    assert!(spillers.count() >= 2 && took.refused == 0, "{took:?}");
+    let _crowd = scene.crowd();
+    let stream = tenant.sql(None, sql).await.unwrap();
+    let granted = stream.admitted().bytes;
+    assert!(granted >= took.peak && granted <= took.peak * 5 / 4);
+    assert_eq!(rows(&stream.collect().await.unwrap()), 9_000);
+    let again = scene.history.finished().pop().unwrap();
+    assert_eq!((again.tries, again.refused), (1, 0), "{again:?}");
+}
+
 #[tokio::test]
 async fn sql_shows_grants_waiters_and_refusals_to_those_who_may_see_them() {
     let scene = scene(MAX);

@@ -56,6 +56,8 @@ pub(super) struct Turn {
     pub(super) number: u32,
     /// With one partition, and alone in its tenant, if the query may run again at all.
     is_last: bool,
+    /// It asks for what its query, or one of its shape, needed before.
+    is_known: bool,
 }
 
 /// A try that was refused memory and has ended.
@@ -100,12 +102,16 @@ impl Query {
 
     /// Asks for what queries of this shape took before. If that is more than there can be, the first try is the last one as well.
     pub(super) fn first_ask(&self) -> (Turn, Ask) {
-        let first = |is_last| Turn { number: 1, is_last };
+        let first = |is_last, is_known| Turn {
+            number: 1,
+            is_last,
+            is_known,
+        };
         if let LogicalPlan::EmptyRelation(_)
         | LogicalPlan::Explain(_)
         | LogicalPlan::DescribeTable(_) = self.plan
         {
-            return (first(false), self.ask().least(1, 0).wanted(1));
+            return (first(false, false), self.ask().least(1, 0).wanted(1));
         }
         let partitions = self.state.config().target_partitions();
         let widest = u32::try_from(partitions).unwrap_or(u32::MAX).max(1);
@@ -113,15 +119,15 @@ impl Query {
         let percent = self.tenant.engine.percent;
         let seen = self.tenant.engine.shapes().seen(self.shape, percent);
         let Some(seen) = seen else {
-            return (first(false), ask);
+            return (first(false, false), ask);
         };
         let most = self.most();
         if seen.peak > most && self.may_repeat {
-            return (first(true), self.last_ask(most));
+            return (first(true, true), self.last_ask(most));
         }
         let peak = (self.tenant.engine.estimate)(seen.peak).max(ASKED_MIN);
         let peak = peak.min(most);
-        (first(false), ask.like(Seen { peak, ..seen }))
+        (first(false, true), ask.like(Seen { peak, ..seen }))
     }
 
     /// Asks again after a refusal: for twice as much or for what it turned out to need.
@@ -137,7 +143,12 @@ impl Query {
                 ask.width(1..=refused.width)
             }
         };
-        (Turn { number, is_last }, ask)
+        let turn = Turn {
+            number,
+            is_last,
+            is_known: true,
+        };
+        (turn, ask)
     }
 
     /// Asks for all that there can be, with one partition, which needs the least memory. With less, a query that fits alone might fail.
@@ -196,6 +207,9 @@ impl Query {
             // Which may hang in DataFusion 55.2, if it is refused.
             .never_refuse(["RepartitionExec"])
             .tries(turn.number);
+        if turn.is_known {
+            builder = builder.enough(grant.bytes());
+        }
         if let Some(history) = &self.tenant.engine.history {
             builder = builder.history(history);
         }
