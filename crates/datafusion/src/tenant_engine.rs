@@ -44,7 +44,7 @@ const SHAPES_MAX: usize = 4096;
 /// 4. gives back all at the end of the stream, and when it is dropped.
 ///
 /// **Again.** If it is refused memory before its first rows were delivered, all that it had is given back, and it waits until it can have
-/// twice as much, or what it turned out to need. The third time it runs with one partition, alone in its tenant, with all that the
+/// a quarter more than it turned out to need, or three times as much if its shape was not known. The third time it runs with one partition, alone in its tenant, with all that the
 /// tenant may have; earlier if it is known to need as much. See [`Repeat`] for the queries that never run twice. `now()` keeps its value.
 ///
 /// The groups of tenants are the program's: it makes them before, with their limits, and keeps their handles. The arbiter needs a ticker

@@ -131,7 +131,7 @@ struct Hungry {
     /// Bytes.
     first: u64,
     second: u64,
-    /// Bytes that each reader reserves more than the one before, at first.
+    /// Bytes that each reader reserves more than the one before, at first; at most 14 MiB in all.
     step: u64,
     readers: AtomicUsize,
     first_read: OnceLock<SystemTime>,
@@ -172,7 +172,7 @@ impl PartitionStream for Hungry {
         let now = SystemTime::now;
         self.first_read.get_or_init(now);
         let readers = self.readers.fetch_add(1, Ordering::SeqCst) as u64;
-        let first = self.first + readers * self.step;
+        let first = (self.first + readers * self.step).min(MAX - 2 * MIB);
         let reservation = MemoryConsumer::new("Hungry").register(context.memory_pool());
         let schema = self.schema.clone();
         let batches = futures::stream::iter([first, self.second]).map(move |bytes| {
@@ -379,8 +379,8 @@ async fn a_refused_query_runs_again() {
 #[tokio::test]
 async fn the_last_try_is_alone() {
     let scene = scene(MAX);
-    // It is granted 4, 8 and 16 MiB, and reserves 5, 9.5 and 14.
-    let hungry = Hungry::register(&scene, SHARE + MIB, MIB, 9 * MIB / 2);
+    // It is granted 4, 12 and 16 MiB, and reserves 5, 13 and 14.
+    let hungry = Hungry::register(&scene, SHARE + MIB, MIB, 8 * MIB);
     let engine = scene.builder().repeat(Repeat::Always).build();
     let tenant = engine.tenant("t").unwrap();
     let (other, waits) = scene.crowd();

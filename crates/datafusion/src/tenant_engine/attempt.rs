@@ -130,7 +130,7 @@ impl Query {
         (first(false, true), ask.like(Seen { peak, ..seen }))
     }
 
-    /// Asks again after a refusal: for twice as much or for what it turned out to need.
+    /// Asks again after a refusal: for a quarter more than it turned out to need, or than it had; for three times as much if that was a guess.
     fn next_ask(&self, refused: &Refused) -> (Turn, Ask) {
         let most = self.most();
         let number = refused.turn.number + 1;
@@ -138,7 +138,12 @@ impl Query {
         let ask = match is_last {
             true => self.last_ask(most),
             false => {
-                let asked = refused.needed.max(refused.granted.saturating_mul(2));
+                let more = |bytes: u64| bytes.saturating_add(bytes / 4);
+                let had = match refused.turn.is_known {
+                    true => more(refused.granted),
+                    false => refused.granted.saturating_mul(3),
+                };
+                let asked = more(refused.needed).max(had);
                 let ask = self.ask().least(asked.min(most), 0);
                 ask.width(1..=refused.width)
             }
