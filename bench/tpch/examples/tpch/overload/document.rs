@@ -48,7 +48,9 @@ pub struct Row {
     is_rival: bool,
     #[serde(skip)]
     is_admitted: bool,
-    /// Sum over the queries that were done of their time alone.
+    /// Time of the 22 queries alone, before and after this pool.
+    alone_seconds: f64,
+    /// Sum over the queries that were done of that time.
     work_seconds: f64,
     done: usize,
     /// Refused memory before the first row.
@@ -69,6 +71,7 @@ impl Row {
             pool: pool.map_or("no limit", Pool::name),
             is_rival: pool.is_some_and(Pool::is_rival),
             is_admitted: pool.is_some_and(|pool| !pool.is_rival()),
+            alone_seconds: alone.iter().sum(),
             work_seconds: 0.0,
             done: 0,
             failed_before_rows: 0,
@@ -172,8 +175,9 @@ impl fmt::Display for Document {
         self.fmt_table(f)?;
         writeln!(
             f,
-            "\nwork: the time that the queries that were done take alone. best: of DataFusion's own pools. failed: refused memory, before or \
-             after\nthe first rows. hung: no end in two minutes. again: done with more than one try. Queries that ran at the end count nowhere."
+            "\n22 alone: time of the 22 queries one after the other, before and after this pool; it follows the speed of the machine. work: the sum of\n\
+             that time over the queries that were done. best: of DataFusion's own pools. failed: refused memory, before or after the first rows.\n\
+             hung: no end in two minutes. again: done with more than one try. Queries that ran at the end count nowhere."
         )
     }
 }
@@ -184,6 +188,7 @@ impl Document {
         let best = rivals.map(|row| row.work_seconds).fold(0.0, f64::max);
         let header = [
             "pool",
+            "22 alone, s",
             "work, s",
             "% of best",
             "done",
@@ -196,7 +201,7 @@ impl Document {
             "wait p50, s",
             "p99, s",
         ];
-        let mut table = table(header, 1..12);
+        let mut table = table(header, 1..13);
         let show = |seconds: Option<f64>| seconds.map_or(String::new(), |at| format!("{at:.2}"));
         for row in &self.pools {
             let percent = row.work_seconds / best * 100.0;
@@ -205,6 +210,7 @@ impl Document {
             let [wait_p50, wait_p99] = row.wait_seconds.map(show);
             table.add_row([
                 row.pool.to_owned(),
+                format!("{:.1}", row.alone_seconds),
                 format!("{:.1}", row.work_seconds),
                 percent.map_or(String::new(), |percent| format!("{percent:.0}")),
                 row.done.to_string(),

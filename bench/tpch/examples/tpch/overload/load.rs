@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 
 use bursar_rig::random::Random;
 use bursar_tpch::{QUERIES, Tables};
-use indicatif::ProgressBar;
 use tokio::time::{timeout, timeout_at};
 
 use super::contender::{Contender, Ended};
@@ -13,8 +12,8 @@ use super::options::Options;
 use crate::output::Failure;
 use crate::pools::rounds::shuffled;
 
-/// Longest time of a query, and of the wait for the last bytes of a pool, far more than any of these takes: a longer one hangs. In DataFusion 55.2 a refused repartition may do that
-/// to its query (apache/datafusion#24883).
+/// Longest time of a query, and of the wait for the last bytes of a pool, far more than any of these takes: a longer one hangs. In
+/// DataFusion 55.2 a refused repartition may do that to its query (apache/datafusion#24883).
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A query that ended in time.
@@ -35,23 +34,16 @@ pub fn texts(tables: &Tables) -> Arc<[String]> {
         .collect()
 }
 
-/// Seconds of each query alone: the least of two runs.
+/// Seconds of each query alone.
 #[expect(clippy::disallowed_methods, reason = "this measures the host")]
-pub async fn alone(
-    contender: &Contender,
-    texts: &[String],
-    bar: &ProgressBar,
-) -> Result<Vec<f64>, Failure> {
-    let mut least = vec![f64::INFINITY; texts.len()];
-    for _ in 0..2 {
-        for (sql, least) in texts.iter().zip(&mut least) {
-            let before = Instant::now();
-            contender.query(0, sql).await?;
-            *least = least.min(before.elapsed().as_secs_f64());
-            bar.inc(1);
-        }
+pub async fn alone(contender: &Contender, texts: &[String]) -> Result<Vec<f64>, Failure> {
+    let mut seconds = Vec::new();
+    for sql in texts {
+        let before = Instant::now();
+        contender.query(0, sql).await?;
+        seconds.push(before.elapsed().as_secs_f64());
     }
-    Ok(least)
+    Ok(seconds)
 }
 
 /// Runs all streams for the time of a pool. Queries that run at its end are given up, and count nowhere.
