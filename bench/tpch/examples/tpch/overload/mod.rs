@@ -79,10 +79,6 @@ async fn measure(options: &Options) -> Result<Document, Failure> {
         progress.inc(1);
     }
     progress.finish_and_clear();
-    let beside = passes.windows(2).map(|two| mean(&two[0], &two[1]));
-    let rows = all.iter().zip(beside);
-    let rows = rows.map(|((pool, finished), alone)| Row::new(*pool, finished, &alone));
-    let rows = rows.collect();
     let alone = passes
         .iter()
         .skip(1)
@@ -90,6 +86,12 @@ async fn measure(options: &Options) -> Result<Document, Failure> {
             let both = least.iter().zip(pass);
             both.map(|(one, other)| one.min(*other)).collect()
         });
+    let rows = all.iter().zip(passes.windows(2));
+    let rows = rows.map(|((pool, finished), passes)| {
+        let beside = [0, 1].map(|at| passes[at].iter().sum());
+        Row::new(*pool, finished, &alone, beside)
+    });
+    let rows = rows.collect();
     let conditions = Conditions::here();
     Ok(Document::new(
         conditions,
@@ -105,13 +107,6 @@ async fn measure(options: &Options) -> Result<Document, Failure> {
 async fn alone(tables: &Tables, texts: &[String], options: &Options) -> Result<Vec<f64>, Failure> {
     let (unlimited, _) = Contender::unlimited(tables, options)?;
     load::alone(&unlimited, texts).await
-}
-
-/// The mean of each number of two lists.
-fn mean(one: &[f64], other: &[f64]) -> Vec<f64> {
-    let both = one.iter().zip(other);
-    both.map(|(one, other)| f64::midpoint(*one, *other))
-        .collect()
 }
 
 #[cfg(test)]
