@@ -21,7 +21,7 @@ enum Kind {
     Refused,
 }
 
-/// When the next event of each kind may come, ns, and how many were left out since the last.
+/// Time at which the next event of each kind may come, ns, and number of events left out since the last.
 #[derive(Default)]
 pub(crate) struct Trace {
     #[cfg(feature = "tracing")]

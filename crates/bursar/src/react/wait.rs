@@ -164,7 +164,7 @@ fn now<M: Machine>(core: &Core<M>, at: u32) -> Now {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WaitingCharge {
-    /// Path of the group that is to be charged.
+    /// Path of the group that it would charge.
     pub charged: String,
     /// Bytes that it asks for.
     pub bytes: u64,
