@@ -40,12 +40,13 @@ const SHAPES_MAX: usize = 4096;
 /// 2. asks the arbiter for memory: as much as queries of its shape took before, or a part of the tenant's
 ///    ([`bursar_arbiter::Policy::default_percent`]), and waits until it can have that, perhaps with fewer partitions,
 /// 3. plans and runs it with as many partitions as it was granted, in a [`GroupPool`](crate::GroupPool) of the grant's group. Its spillers
-///    share that grant, and `RepartitionExec` is never refused. A request that the grant is too small for makes it larger, while nobody waits,
+///    share that grant, unless its shape is known: then nothing is refused until the grant is used up. `RepartitionExec` is never refused.
+///    A request that the grant is too small for makes it larger, while nobody waits,
 /// 4. gives back all at the end of the stream, and when it is dropped.
 ///
 /// **Again.** If it is refused memory before its first rows were delivered, all that it had is given back, and it waits until it can have
-/// a quarter more than it turned out to need, or three times as much if its shape was not known. The third time it runs with one partition, alone in its tenant, with all that the
-/// tenant may have; earlier if it is known to need as much. See [`Repeat`] for the queries that never run twice. `now()` keeps its value.
+/// a quarter more than it turned out to need, or three times as much if its shape was not known. The third time it runs with one partition,
+/// alone in its tenant, with all that the tenant may have; earlier if it is known to need as much. See [`Repeat`] for the queries that never run twice. `now()` keeps its value.
 ///
 /// The groups of tenants are the program's: it makes them before, with their limits, and keeps their handles. The arbiter needs a ticker
 /// ([`Arbiter::start_ticker`]) if the groups have bytes outside of queries, or waits are bounded.
