@@ -389,7 +389,7 @@ impl<M: Machine> Admit<M> {
         let answer = decision.and_then(|terms| self.make(terms));
         let (trace, machine) = (&self.inner.trace, self.inner.memory.machine());
         match &answer {
-            Ok(grant) => trace.granted(machine, grant),
+            Ok(grant) => trace.granted(machine, grant.group(), grant.width, grant.waited),
             Err(error) => trace.refused(machine, &self.ask, error),
         }
         answer

@@ -3,9 +3,10 @@
 
 #![cfg_attr(not(feature = "tracing"), expect(unused_variables))]
 
-use bursar::Machine;
+use std::time::Duration;
 
-use crate::arbiter::Grant;
+use bursar::{Group, Machine};
+
 use crate::ask::{AdmitError, Ask};
 
 /// Interval between two events of a kind, ns.
@@ -64,11 +65,17 @@ impl Trace {
         Some(left_out.swap(0, Relaxed))
     }
 
-    /// A query may start.
-    pub(crate) fn granted<M: Machine>(&self, machine: &M, grant: &Grant<M>) {
+    /// A query may start in this group, which is its grant's.
+    pub(crate) fn granted<M: Machine>(
+        &self,
+        machine: &M,
+        group: &Group<M>,
+        width: u32,
+        waited: Duration,
+    ) {
         event!(self, machine, Granted, DEBUG,
-            group = %bursar::printable(&grant.group().path()),
-            bytes = grant.bytes(), width = grant.width(), waited_ns = grant.waited().as_nanos() as u64,
+            group = %bursar::printable(&group.path()),
+            bytes = group.limits().max, width, waited_ns = waited.as_nanos() as u64,
             "admitted");
     }
 

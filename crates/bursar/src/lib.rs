@@ -184,7 +184,7 @@ pub use pages::page::Page;
 pub use pages::request::PageRequest;
 pub use react::{
     ChargeError, Debt, HighPolicy, Level, LimitReached, Pressure, PressurePolicy, Reason,
-    ReclaimRequest, Recursive, RemoveError, Stall, StallShare, WaitingCharge,
+    ReclaimRequest, Recursive, RemoveError, Stall, StallShare,
 };
 pub use registration::Registration;
 pub use reserve::{EmergencyReserve, Exhausted, Taken};
