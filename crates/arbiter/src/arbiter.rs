@@ -16,7 +16,7 @@ use bursar_machine::Lock;
 use crate::ask::{AdmitError, Ask};
 use crate::ledger::{After, Asked, Ledger, Terms};
 use crate::policy::{Order, Policy};
-use crate::report::{Admissions, NotWidened};
+use crate::report::{Admissions, Counts, NotWidened};
 use crate::trace::Trace;
 
 /// Decides which queries of one memory start, when, and how wide they run.
@@ -33,7 +33,7 @@ struct Inner<M: Machine> {
     ending: M::Mutex<BTreeMap<u64, Emptied<M>>>,
     /// [`Machine::forks`] of the process that the waiters are in.
     forks: AtomicU64,
-    trace: Trace,
+    trace: Trace<M>,
 }
 
 impl<M: Machine> Clone for Arbiter<M> {
@@ -192,7 +192,7 @@ impl<M: Machine> Arbiter<M> {
                 ledger: M::Mutex::new(Ledger::new(memory.root(), policy)),
                 ending: M::Mutex::new(BTreeMap::new()),
                 forks: AtomicU64::new(memory.machine().forks()),
-                trace: Trace::default(),
+                trace: Trace::new(memory.machine()),
             }),
         }
     }
@@ -245,6 +245,11 @@ impl<M: Machine> Arbiter<M> {
     pub fn admissions(&self) -> Admissions {
         self.inner
             .with(|ledger, now_ns, _| ledger.admissions(now_ns))
+    }
+
+    /// The counts of [`Arbiter::admissions`] alone, at no cost that grows with the asks that wait.
+    pub fn counts(&self) -> Counts {
+        self.inner.with(|ledger, _, _| ledger.counts())
     }
 
     /// The most bytes that all grants of a group can have together: what the limits on its way leave beside that which is charged outside of
@@ -372,9 +377,8 @@ impl<M: Machine> Future for Admit<M> {
             Ok(Asked::Granted(terms)) => Poll::Ready(this.end(Ok(terms))),
             Ok(Asked::Waiting(number)) => {
                 this.state = State::Waiting(number);
-                let inner = &this.inner;
-                inner.shrink();
-                inner.trace.waits(inner.memory.machine(), &this.ask);
+                this.inner.shrink();
+                this.inner.trace.waits(&this.ask);
                 Poll::Pending
             }
             Ok(Asked::Refused(error)) | Err(error) => Poll::Ready(this.end(Err(error))),
@@ -387,10 +391,10 @@ impl<M: Machine> Admit<M> {
     fn end(&mut self, decision: Result<Terms, AdmitError>) -> Result<Grant<M>, AdmitError> {
         self.state = State::Done;
         let answer = decision.and_then(|terms| self.make(terms));
-        let (trace, machine) = (&self.inner.trace, self.inner.memory.machine());
+        let trace = &self.inner.trace;
         match &answer {
-            Ok(grant) => trace.granted(machine, grant.group(), grant.width, grant.waited),
-            Err(error) => trace.refused(machine, &self.ask, error),
+            Ok(grant) => trace.granted(grant.group(), grant.width, grant.waited),
+            Err(error) => trace.refused(&self.ask, error),
         }
         answer
     }

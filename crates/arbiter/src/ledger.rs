@@ -28,7 +28,6 @@ use crate::report::{Admissions, Counts, Granted, NotWidened, Refused, Waiting};
 const EXAMINED_MAX: usize = 32;
 /// Grants that one look for unused bytes makes smaller.
 const SHRUNK_MAX: usize = 64;
-
 /// Refusals that are kept.
 const REFUSALS_MAX: usize = 16;
 
@@ -342,7 +341,7 @@ impl<M: Machine> Ledger<M> {
         let refused = Refused {
             group,
             name: name.to_owned(),
-            why: error.to_string(),
+            why: error.clone(),
             age: Duration::ZERO,
         };
         self.refusals.push_back((now_ns, refused));
@@ -979,16 +978,11 @@ impl<M: Machine> Ledger<M> {
 
     /// Those that wait and one more, times the mean time between the ends of grants; 10 ms to 60 s.
     fn retry_after(&self) -> Duration {
-        let waiting: usize = self
-            .ranks
-            .iter()
-            .map(|&(.., number)| self.tenants[&number].queue.len())
-            .sum();
         let interval_ns = match self.end_interval_ns {
             0 => ns(Duration::from_secs(1)),
             interval => interval,
         };
-        let all = interval_ns.saturating_mul(waiting as u64 + 1);
+        let all = interval_ns.saturating_mul(self.waiting() as u64 + 1);
         Duration::from_nanos(all).clamp(Duration::from_millis(10), Duration::from_secs(60))
     }
 
@@ -1404,8 +1398,24 @@ impl<M: Machine> Ledger<M> {
             grants: grants.collect(),
             waiting: waiting.collect(),
             refusals: refusals.collect(),
-            counts: self.counts.clone(),
+            counts: self.counts(),
         }
+    }
+
+    pub(crate) fn counts(&self) -> Counts {
+        Counts {
+            waiting: self.waiting() as u64,
+            ..self.counts.clone()
+        }
+    }
+
+    /// Asks that wait.
+    fn waiting(&self) -> usize {
+        let queues = self
+            .ranks
+            .iter()
+            .map(|&(.., number)| self.tenants[&number].queue.len());
+        queues.sum()
     }
 
     /// Whether anybody waits.

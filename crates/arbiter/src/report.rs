@@ -65,16 +65,18 @@ pub struct Refused {
     pub group: String,
     /// Name of the query.
     pub name: String,
-    /// The reason: [`AdmitError`] as text.
-    pub why: String,
+    /// The reason.
+    pub why: AdmitError,
     /// Time since then.
     pub age: Duration,
 }
 
-/// Events since an arbiter was made.
+/// Events since an arbiter was made, and the asks that wait.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counts {
+    /// Asks that wait now.
+    pub waiting: u64,
     /// Asks that were granted.
     pub admitted: u64,
     /// Of these, those that waited.
@@ -108,7 +110,12 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// All counters: name, explanation for people, and number. Exporters read this table.
+    /// Grants that have not ended.
+    pub fn running(&self) -> u64 {
+        self.admitted - self.ended
+    }
+
+    /// All counters of events: name, explanation for people, and number. Exporters read this table.
     #[rustfmt::skip]
     #[allow(clippy::type_complexity, reason = "a row of a table")]
     pub const COUNTERS: [(&'static str, &'static str, fn(&Self) -> u64); 15] = [

@@ -2,7 +2,6 @@
 //! `tracing` would take it for an event that nobody wants.
 #![cfg(feature = "tracing")]
 
-use std::fmt::{Debug, Write};
 use std::future::Future;
 use std::pin::pin;
 use std::sync::mpsc;
@@ -10,48 +9,20 @@ use std::task::{Context, Waker};
 
 use bursar::{Limits, Memory};
 use bursar_arbiter::{Arbiter, Ask, Policy};
-use tracing::field::{Field, Visit};
-use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Metadata, Subscriber, subscriber};
-
-/// A subscriber that sends each event as a line, and then panics.
-struct Told(mpsc::Sender<String>);
-
-impl Subscriber for Told {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.target() == "bursar"
-    }
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        Id::from_u64(1)
-    }
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-    fn event(&self, event: &Event<'_>) {
-        let mut line = event.metadata().level().to_string();
-        event.record(&mut Line(&mut line));
-        self.0.send(line).expect("the test listens");
-        panic!("a subscriber's bug");
-    }
-    fn enter(&self, _: &Id) {}
-    fn exit(&self, _: &Id) {}
-}
-
-struct Line<'a>(&'a mut String);
-
-impl Visit for Line<'_> {
-    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        // Times differ from run to run.
-        match field.name() {
-            "waited_ns" => {}
-            name => write!(self.0, " {name}={value:?}").expect("a string takes all text"),
-        }
-    }
-}
+use bursar_rig::told::{Told, line};
+use tracing::{Event, subscriber};
 
 #[test]
 fn grants_waits_and_refusals_are_told_once_each() {
     let (lines, told) = mpsc::channel();
-    subscriber::with_default(Told(lines), || {
+    // Each panics as well, which harms nobody.
+    let told_and_gone = Told(move |event: &Event<'_>| {
+        lines
+            .send(line(event, "waited_ns"))
+            .expect("the test listens");
+        panic!("a subscriber's bug");
+    });
+    subscriber::with_default(told_and_gone, || {
         let memory = Memory::builder().build().expect("a memory");
         let acme = memory.root().child("acme\n", Limits::max(8 << 20));
         let acme = acme.expect("a new name");
@@ -66,9 +37,9 @@ fn grants_waits_and_refusals_are_told_once_each() {
         drop(grant);
     });
     let expected = [
-        "DEBUG message=admitted left_out=0 group=/acme\\n/first bytes=6291456 width=1",
-        "INFO message=waits to be admitted left_out=0 group=/acme\\n query=second",
-        "WARN message=not admitted left_out=0 group=/acme\\n query=third why=the query needs at least 9.00 MiB, and /acme\\n may have at most 8.00 MiB",
+        "debug: message=admitted left_out=0 group=/acme\\n/first bytes=6291456 width=1",
+        "info: message=waits to be admitted left_out=0 group=/acme\\n query=second",
+        "warn: message=not admitted left_out=0 group=/acme\\n query=third why=the query needs at least 9.00 MiB, and /acme\\n may have at most 8.00 MiB",
     ];
     assert_eq!(told.try_iter().collect::<Vec<_>>(), expected);
 }

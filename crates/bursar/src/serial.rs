@@ -309,7 +309,7 @@ impl<'a> From<&'a GroupSnapshot> for GroupForm<'a> {
                 .map(|charge| WaitingForm {
                     charged: &charge.charged,
                     bytes: charge.bytes,
-                    waited_ns: u64::try_from(charge.waited.as_nanos()).unwrap_or(u64::MAX),
+                    waited_ns: ns(charge.waited),
                 })
                 .collect(),
         }

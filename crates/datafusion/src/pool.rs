@@ -494,14 +494,11 @@ impl GroupPool {
         held: u64,
         bytes: u64,
     ) -> std::result::Result<(), Standing> {
-        let check = || {
-            let checked = share.check(held, bytes);
-            let has_enough = || self.group.reserved().saturating_add(bytes) <= self.enough;
-            if checked.is_err() && has_enough() {
-                return Ok(());
-            }
-            checked
-        };
+        // Of a look at the counts of all spillers, which takes longer, it needs none.
+        if self.enough > 0 && self.group.reserved().saturating_add(bytes) <= self.enough {
+            return Ok(());
+        }
+        let check = || share.check(held, bytes);
         match &self.widener {
             Some(widener) => widener.retry(check, |standing| Some(standing.missing(held, bytes))),
             None => check(),

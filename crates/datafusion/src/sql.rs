@@ -396,6 +396,7 @@ fn history_columns(view: &View) -> Vec<ArrayRef> {
 }
 
 /// A row of `bursar_admissions()`.
+#[derive(Default)]
 struct Admission<'a> {
     path: String,
     state: &'static str,
@@ -407,7 +408,7 @@ struct Admission<'a> {
     passed: Option<u64>,
     is_kept_room: Option<bool>,
     blocked_by: Option<&'a str>,
-    why: Option<&'a str>,
+    why: Option<String>,
 }
 
 /// A row for each grant, each waiting ask and each ask refused lately in view.
@@ -423,36 +424,25 @@ fn admissions_columns(view: &View) -> Vec<ArrayRef> {
         width: Some(u64::from(grant.width)),
         time: grant.age,
         waited: Some(grant.waited),
-        passed: None,
-        is_kept_room: None,
-        blocked_by: None,
-        why: None,
+        ..Admission::default()
     });
     let waiting = admissions.waiting.iter().map(|ask| Admission {
         path: path_of(&ask.group, &ask.name),
         state: "waiting",
         bytes: Some(ask.least),
-        charged: None,
-        width: None,
         time: ask.waited,
         waited: Some(ask.waited),
         passed: Some(u64::from(ask.passed)),
         is_kept_room: Some(ask.is_kept_room),
         blocked_by: Some(&ask.blocked_by),
-        why: None,
+        ..Admission::default()
     });
     let refused = admissions.refusals.iter().map(|ask| Admission {
         path: path_of(&ask.group, &ask.name),
         state: "refused",
-        bytes: None,
-        charged: None,
-        width: None,
         time: ask.age,
-        waited: None,
-        passed: None,
-        is_kept_room: None,
-        blocked_by: None,
-        why: Some(&ask.why),
+        why: Some(ask.why.to_string()),
+        ..Admission::default()
     });
     let rows = granted
         .chain(waiting)
@@ -475,6 +465,6 @@ fn admissions_columns(view: &View) -> Vec<ArrayRef> {
         numbers(all().map(|row| row.passed)),
         Arc::new(all().map(|row| row.is_kept_room).collect::<BooleanArray>()),
         texts(all().map(|row| row.blocked_by)),
-        texts(all().map(|row| row.why)),
+        texts(all().map(|row| row.why.as_deref())),
     ]
 }

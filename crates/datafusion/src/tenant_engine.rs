@@ -46,7 +46,8 @@ const SHAPES_MAX: usize = 4096;
 ///
 /// **Again.** If it is refused memory before its first rows were delivered, all that it had is given back, and it waits until it can have
 /// a quarter more than it turned out to need, or three times as much if its shape was not known. The third time it runs with one partition,
-/// alone in its tenant, with all that the tenant may have; earlier if it is known to need as much. See [`Repeat`] for the queries that never run twice. `now()` keeps its value.
+/// alone in its tenant, with all that the tenant may have; earlier if it is known to need as much. See [`Repeat`] for the queries that never
+/// run twice. `now()` keeps its value.
 ///
 /// The groups of tenants are the program's: it makes them before, with their limits, and keeps their handles. The arbiter needs a ticker
 /// ([`Arbiter::start_ticker`]) if the groups have bytes outside of queries, or waits are bounded.

@@ -9,7 +9,7 @@
 //! * [`Lock`], [`Event`]: locks that count their waits; completions.
 //! * [`Slot`], [`Shard`], [`State`]: per-CPU words and the sections that change them.
 //! * [`pages`]: page memory, as blocks with one owner each, and per-CPU stacks of them.
-//! * [`Fnv1a64`]: identities of data.
+//! * [`Fnv1a64`]: identities of data; [`EventRate`]: bounds on what is told.
 //! * [`host`]: real threads. Three backends with the same semantics; see [`host::Backend`].
 
 #![warn(missing_docs)]
@@ -20,6 +20,7 @@ mod fnv;
 pub mod host;
 mod lock;
 pub mod pages;
+mod rate;
 mod shard;
 mod slot;
 
@@ -30,6 +31,7 @@ pub use atomic::{AtomicWord, MemoryOrder};
 pub use fnv::Fnv1a64;
 pub use host::Host;
 pub use lock::{Event, Lock, LockWaits};
+pub use rate::EventRate;
 pub use shard::{AtomicShard, busy_wait};
 pub use slot::{
     CAP, CEILING, CHARGED, FIRST_STATISTIC, Outcome, STATE, Shard, Slot, State, WORDS_MAX,

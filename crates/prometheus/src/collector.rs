@@ -80,7 +80,7 @@ impl prometheus_client::collector::Collector for Collector {
         let mut before = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
         let shown = choose(&snapshot, (self.depth_max, self.groups_max), &mut before);
         drop(before);
-        let admissions = self.arbiter.as_ref().map(Arbiter::admissions);
+        let admissions = self.arbiter.as_ref().map(Arbiter::counts);
         families::encode(
             &self.memory,
             admissions.as_ref(),

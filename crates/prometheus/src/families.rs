@@ -3,7 +3,7 @@
 use std::fmt;
 
 use bursar::{Events, GroupSnapshot, Level, Memory, Snapshot, Statistic};
-use bursar_arbiter::{Admissions, Counts};
+use bursar_arbiter::Counts;
 use prometheus_client::encoding::{
     DescriptorEncoder, EncodeLabel, EncodeLabelSet, LabelSetEncoder, MetricEncoder, NoLabelSet,
 };
@@ -198,7 +198,7 @@ fn level(level: Level) -> Number {
 /// Writes all families.
 pub(crate) fn encode(
     memory: &Memory,
-    admissions: Option<&Admissions>,
+    admissions: Option<&Counts>,
     snapshot: &Snapshot,
     shown: &Shown<'_>,
     encoder: DescriptorEncoder<'_>,
@@ -286,18 +286,18 @@ pub(crate) fn encode(
     let counts = memory.flush_counts();
     let walks = counter("bursar_walks", "Walks over the tree that readers made");
     to.single(&walks, (counts.root + counts.subtree) as f64)?;
-    admissions.map_or(Ok(()), |shown| arbiter(shown, to))
+    admissions.map_or(Ok(()), |counts| arbiter(counts, to))
 }
 
 /// Writes the grants, waiters and counts of an arbiter.
-fn arbiter(admissions: &Admissions, to: &mut Writer<'_, '_>) -> fmt::Result {
+fn arbiter(counts: &Counts, to: &mut Writer<'_, '_>) -> fmt::Result {
     let grants = gauge("bursar_admission_grants", "Grants that have not ended");
-    to.single(&grants, admissions.grants.len() as f64)?;
+    to.single(&grants, counts.running() as f64)?;
     let waiting = gauge("bursar_admission_waiting", "Asks that wait");
-    to.single(&waiting, admissions.waiting.len() as f64)?;
+    to.single(&waiting, counts.waiting as f64)?;
     for (name, help, count_of) in Counts::COUNTERS {
         let family = format!("bursar_admission_{name}");
-        let count = count_of(&admissions.counts) as f64;
+        let count = count_of(counts) as f64;
         to.single(&Family(&family, help, None, MetricType::Counter), count)?;
     }
     Ok(())

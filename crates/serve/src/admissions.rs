@@ -43,7 +43,7 @@ struct Waiter<'a> {
 struct Refusal<'a> {
     group: &'a str,
     name: &'a str,
-    why: &'a str,
+    why: String,
     age_ns: u64,
 }
 
@@ -102,7 +102,7 @@ impl<'a> From<&'a Refused> for Refusal<'a> {
         Self {
             group: &refused.group,
             name: &refused.name,
-            why: &refused.why,
+            why: refused.why.to_string(),
             age_ns: ns(refused.age),
         }
     }

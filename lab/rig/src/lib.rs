@@ -10,6 +10,7 @@
 //! | ticks, timers, work that is bound to a CPU | [`timer`]; on the host `timers.rs` |
 //! | page memory without bytes | [`frames`] |
 //! | numbers from a seed | [`random`] |
+//! | events of `tracing`, with that feature | `told.rs` |
 //!
 //! [`Host`]: bursar_machine::Host
 
@@ -20,6 +21,8 @@ pub mod random;
 mod tasks;
 pub mod timer;
 mod timers;
+#[cfg(feature = "tracing")]
+pub mod told;
 
 pub use tasks::PageMemory;
 pub use timers::HostQueue;

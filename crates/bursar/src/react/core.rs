@@ -5,6 +5,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicU64;
 
+#[cfg(feature = "tracing")]
+use bursar_machine::EventRate;
 use bursar_machine::{AtomicWord, Lock, Machine};
 
 use super::call_site::CallSites;
@@ -74,12 +76,9 @@ pub(super) struct Ended {
 #[cfg(feature = "tracing")]
 pub(super) const EVENT_KINDS: usize = 6;
 
-/// Time at which a kind of event may come again, and number of events that were left out since the last one.
+/// Interval between two events of a kind.
 #[cfg(feature = "tracing")]
-pub(super) struct EventRate<M: Machine> {
-    pub(super) next_ns: M::Word,
-    pub(super) left_out: M::Word,
-}
+const EVENT_INTERVAL_NS: u64 = 100_000_000;
 
 /// State of one memory.
 // In this order: a page's fast path calls functions of the zones, which are first in the pool. An offset of 0 takes no
@@ -96,7 +95,7 @@ pub(crate) struct Core<M: Machine> {
     /// Tasks that run reclaimers.
     pub(super) reclaiming: M::Mutex<Vec<u64>>,
     #[cfg(feature = "tracing")]
-    pub(super) event_rates: [EventRate<M>; EVENT_KINDS],
+    pub(super) event_rates: [EventRate<M::Word>; EVENT_KINDS],
     pub(super) call_sites: CallSites<M>,
     /// By record.
     pub(super) leftovers: M::Mutex<BTreeMap<u32, Ended>>,
@@ -133,10 +132,7 @@ impl<M: Machine> Core<M> {
             listening: M::Mutex::new(BTreeMap::new()),
             reclaiming: M::Mutex::new(Vec::new()),
             #[cfg(feature = "tracing")]
-            event_rates: std::array::from_fn(|_| EventRate {
-                next_ns: AtomicWord::new(0),
-                left_out: AtomicWord::new(0),
-            }),
+            event_rates: std::array::from_fn(|_| EventRate::new(EVENT_INTERVAL_NS)),
             call_sites: CallSites::new(policies.sampled_one_in),
             leftovers: M::Mutex::new(BTreeMap::new()),
             refusals: M::Mutex::new(VecDeque::new()),

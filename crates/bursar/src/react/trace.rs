@@ -7,17 +7,11 @@
 use std::time::Duration;
 
 use bursar_machine::Machine;
-#[cfg(feature = "tracing")]
-use bursar_machine::{AtomicWord, MemoryOrder};
 
 use super::core::Core;
 #[cfg(feature = "tracing")]
-use super::core::{EVENT_KINDS, EventRate};
+use super::core::EVENT_KINDS;
 use super::error::LimitReached;
-
-/// Interval between two events of a kind, ns.
-#[cfg(feature = "tracing")]
-const INTERVAL_NS: u64 = 100_000_000;
 
 /// Kinds of events.
 #[cfg(feature = "tracing")]
@@ -34,30 +28,12 @@ enum Kind {
 #[cfg(feature = "tracing")]
 const _: () = assert!(Kind::Removed as usize + 1 == EVENT_KINDS);
 
-/// Whether an event may come now; with the number of those left out before it.
-#[cfg(feature = "tracing")]
-fn allow<M: Machine>(core: &Core<M>, kind: Kind) -> Option<u64> {
-    let EventRate { next_ns, left_out } = &core.event_rates[kind as usize];
-    let now_ns = core.tree().machine.now_ns();
-    // Relaxed, all: nothing else is published by these words.
-    let due_ns = next_ns.load(MemoryOrder::Relaxed);
-    let is_ours = now_ns >= due_ns
-        && next_ns
-            .compare_exchange(due_ns, now_ns + INTERVAL_NS, MemoryOrder::Relaxed)
-            .is_ok();
-    if !is_ours {
-        left_out.fetch_add(1, MemoryOrder::Relaxed);
-        return None;
-    }
-    Some(left_out.swap(0, MemoryOrder::Relaxed))
-}
-
 /// Makes an event about a group, if it is due and a subscriber wants it.
 macro_rules! event {
     ($core:ident, $index:expr, $kind:ident, $level:ident, $($fields:tt)+) => {
         #[cfg(feature = "tracing")]
         if tracing::enabled!(target: "bursar", tracing::Level::$level)
-            && let Some(left_out) = allow($core, Kind::$kind)
+            && let Some(left_out) = $core.event_rates[Kind::$kind as usize].allow($core.tree().machine.now_ns())
         {
             $core.call_user($index, || {
                 tracing::event!(target: "bursar", tracing::Level::$level, left_out, $($fields)+);

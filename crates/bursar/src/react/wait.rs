@@ -176,17 +176,9 @@ pub struct WaitingCharge {
 pub(crate) fn waiting<M: Machine>(core: &Core<M>, at: u32) -> Vec<WaitingCharge> {
     const SHOWN_MAX: usize = 16;
     // Relaxed: who comes or leaves at this moment is shown or not.
-    if core
-        .counters
-        .counter(at)
-        .settings
-        .waiting
-        .load(MemoryOrder::Relaxed)
-        == 0
-    {
-        return Vec::new();
-    }
-    let Some(hooks) = core.hooks(at) else {
+    let settings = &core.counters.counter(at).settings;
+    let has_waiters = settings.waiting.load(MemoryOrder::Relaxed) != 0;
+    let Some(hooks) = core.hooks(at).filter(|_| has_waiters) else {
         return Vec::new();
     };
     let now_ns = core.tree().machine.now_ns();

@@ -2,58 +2,20 @@
 //! another's subscriber comes, `tracing` takes it for an event that nobody wants.
 #![cfg(feature = "tracing")]
 
-use std::fmt::{Debug, Write};
 use std::sync::{Arc, Mutex, mpsc};
 
 use bursar::{Charge, Freshness, HighPolicy, Limits, Memory};
-use tracing::field::{Field, Visit};
-use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Level, Metadata, Subscriber, subscriber};
+use bursar_rig::told::{Told, line};
+use tracing::{Event, subscriber};
 
 use crate::common::inner::in_own_process;
 use crate::common::{Task, UNIT, refused, units};
-
-/// A subscriber that hands each event of the library to a function.
-struct Told<F>(F);
-
-impl<F: Fn(&Event<'_>) + 'static> Subscriber for Told<F> {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.target() == "bursar"
-    }
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        Id::from_u64(1)
-    }
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-    fn event(&self, event: &Event<'_>) {
-        self.0(event);
-    }
-    fn enter(&self, _: &Id) {}
-    fn exit(&self, _: &Id) {}
-}
-
-struct Line<'a>(&'a mut String);
-
-impl Visit for Line<'_> {
-    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        // Times differ from run to run.
-        match field.name() {
-            "slept_ns" => {}
-            name => write!(self.0, " {name}={value:?}").unwrap(),
-        }
-    }
-}
 
 /// The events while something runs, as text.
 fn events(run: impl FnOnce()) -> Vec<String> {
     let (lines, told) = mpsc::channel();
     let keep = move |event: &Event<'_>| {
-        let mut line = match *event.metadata().level() {
-            Level::WARN => "warn:".to_owned(),
-            level => format!("{level}:").to_lowercase(),
-        };
-        event.record(&mut Line(&mut line));
-        lines.send(line).unwrap();
+        lines.send(line(event, "slept_ns")).unwrap();
     };
     subscriber::with_default(Told(keep), run);
     told.try_iter().collect()

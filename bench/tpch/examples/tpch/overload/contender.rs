@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bursar::{Bytes, Group, HighPolicy, Limits, Memory, Ticker};
+use bursar::{Group, HighPolicy, Limits, Memory, Ticker};
 use bursar_arbiter::{Arbiter, Policy};
 use bursar_datafusion::{GroupPool, Tenant, TenantEngine, TenantEngineError};
 use bursar_tpch::{Tables, run};
@@ -14,6 +14,7 @@ use datafusion::execution::context::SessionContext;
 use datafusion::execution::memory_pool::{FairSpillPool, GreedyMemoryPool, MemoryPool};
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use futures::StreamExt;
+use tokio::task::yield_now;
 use tokio::time::timeout;
 
 use super::load::PATIENCE;
@@ -58,8 +59,8 @@ impl Pool {
 
 /// A pool that the queries of all streams run on.
 pub enum Contender {
-    /// Sessions: one for all streams, or one for each. The group is that of a pool of Bursar's.
-    Pools(Vec<SessionContext>, Option<Group>),
+    /// Sessions on a pool each: one for all streams, or one for each.
+    Pools(Vec<SessionContext>),
     /// An engine.
     Engine {
         tenants: Vec<Tenant>,
@@ -127,7 +128,7 @@ impl Contender {
                 });
             }
         };
-        Ok(Self::Pools(sessions, None))
+        Ok(Self::Pools(sessions))
     }
 
     /// A pool without a limit, and the group that counts its bytes.
@@ -136,14 +137,14 @@ impl Contender {
         let group = memory.root().child("all", Limits::none())?;
         let pool = GroupPool::new(group.clone());
         let session = session(tables, options.partitions.count(), Some(pool))?;
-        Ok((Self::Pools(vec![session], Some(group.clone())), group))
+        Ok((Self::Pools(vec![session]), group))
     }
 
     /// Runs a query of a stream, and drops its rows.
     pub async fn query(&self, stream: usize, sql: &str) -> Result<Ended> {
         let mut rows = 0;
         let outcome = match self {
-            Self::Pools(sessions, _) => {
+            Self::Pools(sessions) => {
                 let session = &sessions[stream % sessions.len()];
                 let run = run(session, sql, |batch| rows += batch.num_rows());
                 run.await.map(|_| (1, Duration::ZERO))
@@ -161,20 +162,28 @@ impl Contender {
         }
     }
 
-    /// Waits until tasks of queries that were given up have ended, and with them all that they had. DataFusion's own pools tell nobody,
-    /// and have to keep no promise.
+    /// Waits until tasks of queries that were given up have ended, and with them all that they had.
     pub async fn settle(&self) -> Result<(), Failure> {
-        let groups: Vec<&Group> = match self {
-            Self::Pools(_, group) => group.iter().collect(),
-            Self::Engine { tenants, .. } => tenants.iter().map(Tenant::group).collect(),
+        let settled = async {
+            match self {
+                Self::Pools(sessions) => {
+                    let pool = |session: &SessionContext| session.runtime_env().memory_pool.clone();
+                    let pools: Vec<_> = sessions.iter().map(pool).collect();
+                    // DataFusion's pools tell nobody.
+                    while pools.iter().any(|pool| pool.reserved() > 0) {
+                        yield_now().await;
+                    }
+                }
+                Self::Engine { tenants, .. } => {
+                    for tenant in tenants {
+                        tenant.group().close()?;
+                        tenant.group().emptied().await;
+                    }
+                }
+            }
+            Ok(())
         };
-        for group in groups {
-            group.close()?;
-            let emptied = timeout(PATIENCE, group.emptied()).await;
-            emptied
-                .map_err(|_| format!("{} has {} still", group.path(), Bytes(group.reserved())))?;
-        }
-        Ok(())
+        timeout(PATIENCE, settled).await?
     }
 }
 

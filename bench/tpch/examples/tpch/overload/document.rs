@@ -59,6 +59,8 @@ pub struct Row {
     hung: usize,
     /// Done, with more than one try.
     again: usize,
+    /// Mean number of those that were done and ran at the same time: their time without waits, over the time of the pool.
+    running: f64,
     /// Of the queries that were done: median and 99th percentile.
     query_seconds: [Option<f64>; 2],
     wait_seconds: [Option<f64>; 2],
@@ -66,7 +68,13 @@ pub struct Row {
 
 impl Row {
     /// The row of a pool; of none for that without a limit.
-    pub fn new(pool: Option<Pool>, finished: &[Finished], alone: &[f64], beside: [f64; 2]) -> Self {
+    pub fn new(
+        pool: Option<Pool>,
+        finished: &[Finished],
+        alone: &[f64],
+        beside: [f64; 2],
+        seconds: f64,
+    ) -> Self {
         let mut row = Self {
             pool: pool.map_or("no limit", Pool::name),
             is_rival: pool.is_some_and(Pool::is_rival),
@@ -78,6 +86,7 @@ impl Row {
             failed_after_rows: 0,
             hung: 0,
             again: 0,
+            running: 0.0,
             query_seconds: [None; 2],
             wait_seconds: [None; 2],
         };
@@ -88,6 +97,7 @@ impl Row {
                     row.done += 1;
                     row.work_seconds += alone[query.query];
                     row.again += usize::from(tries > 1);
+                    row.running += query.elapsed.saturating_sub(waited).as_secs_f64() / seconds;
                     times.push(query.elapsed.as_secs_f64());
                     waits.push(waited.as_secs_f64());
                 }
@@ -177,7 +187,8 @@ impl fmt::Display for Document {
             f,
             "\n22 alone: time of the 22 queries one after the other, before this pool and after it; it shows how steady the machine is. work: the sum\n\
              of the least times alone of the queries that were done. best: of DataFusion's own pools. failed: refused memory, before or after the\n\
-             first rows. hung: no end in two minutes. again: done with more than one try. Queries that ran at the end count nowhere."
+             first rows. hung: no end in two minutes. again: done with more than one try. at a time: of those that were done, how many\n\
+             ran together, by their times without waits. Queries that ran at the end count nowhere."
         )
     }
 }
@@ -196,12 +207,13 @@ impl Document {
             "after",
             "hung",
             "again",
+            "at a time",
             "time p50, s",
             "p99, s",
             "wait p50, s",
             "p99, s",
         ];
-        let mut table = table(header, 1..13);
+        let mut table = table(header, 1..14);
         let show = |seconds: Option<f64>| seconds.map_or(String::new(), |at| format!("{at:.2}"));
         for row in &self.pools {
             let percent = row.work_seconds / best * 100.0;
@@ -218,6 +230,7 @@ impl Document {
                 row.failed_after_rows.to_string(),
                 row.hung.to_string(),
                 row.again.to_string(),
+                format!("{:.1}", row.running),
                 time_p50,
                 time_p99,
                 wait_p50,
@@ -258,15 +271,17 @@ mod tests {
             other(Some(Ended::Refused { had_rows: true })),
             other(None),
         ];
-        let row = Row::new(Some(Pool::Engine), &finished, &[1.0, 10.0], [11.0; 2]);
+        let row = Row::new(Some(Pool::Engine), &finished, &[1.0, 10.0], [11.0; 2], 10.0);
         assert_eq!((row.work_seconds, row.done, row.again), (12.0, 3, 1));
+        // 1, 4 and 2 of 10 seconds.
+        assert!((row.running - 0.7).abs() < 1e-9);
         assert_eq!(
             (row.failed_before_rows, row.failed_after_rows, row.hung),
             (1, 2, 1)
         );
         assert_eq!(row.query_seconds, [Some(3.0), Some(5.0)]);
         assert_eq!(row.wait_seconds, [Some(1.0), Some(1.0)]);
-        let greedy = Row::new(Some(Pool::Greedy), &finished[..1], &[1.0], [11.0; 2]);
+        let greedy = Row::new(Some(Pool::Greedy), &finished[..1], &[1.0], [11.0; 2], 10.0);
         assert_eq!(
             (greedy.query_seconds[1], greedy.wait_seconds[1]),
             (Some(2.0), None)

@@ -89,7 +89,8 @@ async fn measure(options: &Options) -> Result<Document, Failure> {
     let rows = all.iter().zip(passes.windows(2));
     let rows = rows.map(|((pool, finished), passes)| {
         let beside = [0, 1].map(|at| passes[at].iter().sum());
-        Row::new(*pool, finished, &alone, beside)
+        let seconds = options.time().as_secs_f64();
+        Row::new(*pool, finished, &alone, beside, seconds)
     });
     let rows = rows.collect();
     let conditions = Conditions::here();
