@@ -81,7 +81,8 @@ impl<M: Machine> Inner<M> {
             let mut ledger = self.ledger.lock();
             let forks = self.memory.machine().forks();
             // Relaxed: under the lock, and a child has one thread.
-            if self.forks.swap(forks, Ordering::Relaxed) != forks {
+            if self.forks.load(Ordering::Relaxed) != forks {
+                self.forks.store(forks, Ordering::Relaxed);
                 ledger.forget_waiters(&mut after);
             }
             let result = change(&mut ledger, now_ns, &mut after);

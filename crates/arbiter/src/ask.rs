@@ -110,10 +110,10 @@ impl<M: Machine> Ask<M> {
 
     /// Asks for an eighth more than a query of the same shape took: three quarters of it for the query, and the rest for its partitions.
     /// The bytes are estimates; see [`Ask::estimated`]. The eighth and the quarters are Bursar's own choice, for queries of TPC-H in DataFusion:
-    /// the tables of their joins, which have most of the memory, are as large with fewer partitions.
+    /// the tables of their joins, which have most of the memory, are as large with fewer partitions. One that took nothing asks for a byte.
     pub fn like(self, seen: Seen) -> Self {
         // Two runs of one query differ by a little.
-        let peak = seen.peak.saturating_add(seen.peak / 8);
+        let peak = seen.peak.saturating_add(seen.peak / 8).max(1);
         let partitions = peak / 4;
         let partition = partitions / u64::from(seen.width.max(1));
         let query = peak - partitions;

@@ -165,7 +165,16 @@ pub(crate) struct Ledger<M: Machine> {
     refusals: VecDeque<(u64, Refused)>,
 }
 
-/// Result of a look at one waiter.
+/// Place of an ask among those that wait.
+#[derive(Clone, Copy)]
+struct InQueue {
+    /// The first of its tenant.
+    is_first: bool,
+    /// Whether any other waits.
+    has_others: bool,
+}
+
+/// Result of a look at one ask.
 enum Look {
     Fits { bytes: u64, width: u32 },
     Blocked(u32),
@@ -311,13 +320,33 @@ impl<M: Machine> Ledger<M> {
         let others_wait = !self.ranks.is_empty();
         let seen = &mut self.tenants.get_mut(&tenant).expect("enlisted").cap;
         *seen = cap.max(*seen);
-        self.enqueue(tenant, Waiter { waker, ..waiter });
         if others_wait {
+            self.enqueue(tenant, Waiter { waker, ..waiter });
             self.look(now_ns, after);
         } else {
             // Nobody is passed, nobody is due, and nobody else can be served.
-            let look = self.assess(tenant, number, cap, now_ns, &mut None, &BTreeMap::new());
-            self.follow(tenant, number, look, now_ns, after, &mut None);
+            let place = InQueue {
+                is_first: true,
+                has_others: false,
+            };
+            match self.assess(
+                tenant,
+                (&waiter, place),
+                cap,
+                now_ns,
+                &mut None,
+                &BTreeMap::new(),
+            ) {
+                Look::Fits { bytes, width } => {
+                    after.drop_wakers.extend(waker);
+                    let terms = self.grant(tenant, &waiter, bytes, width, now_ns);
+                    return Ok(Asked::Granted(terms));
+                }
+                Look::Blocked(at) => {
+                    self.enqueue(tenant, Waiter { waker, ..waiter });
+                    self.tenants.get_mut(&tenant).expect("enlisted").blocked_at = Some(at);
+                }
+            }
         }
         match self.decided.remove(&number) {
             Some(Ok(terms)) => Ok(Asked::Granted(terms)),
@@ -531,8 +560,8 @@ impl<M: Machine> Ledger<M> {
         maxima.min().unwrap_or(u64::MAX)
     }
 
-    /// Looks whether a waiter can be served now. Levels in `kept` have no room but for the tenant that they are kept for.
-    fn assess(
+    /// [`Ledger::assess`] of a waiter in the queue of a tenant.
+    fn assess_queued(
         &self,
         number: u32,
         waiter: u64,
@@ -541,12 +570,32 @@ impl<M: Machine> Ledger<M> {
         uncharged: &mut Option<Uncharged>,
         kept: &BTreeMap<u32, u32>,
     ) -> Look {
+        let queue = &self.tenants[&number].queue;
+        let place = InQueue {
+            is_first: queue.first().is_some_and(|first| first.number == waiter),
+            has_others: queue.len() > 1 || self.ranks.len() > 1,
+        };
+        let waiter = queue.get(waiter).expect("it waits");
+        self.assess(number, (waiter, place), cap, now_ns, uncharged, kept)
+    }
+
+    /// Looks whether an ask can be served now. Levels in `kept` have no room but for the tenant that they are kept for.
+    fn assess(
+        &self,
+        number: u32,
+        (
+            waiter,
+            InQueue {
+                is_first,
+                has_others,
+            },
+        ): (&Waiter, InQueue),
+        cap: u64,
+        now_ns: u64,
+        uncharged: &mut Option<Uncharged>,
+        kept: &BTreeMap<u32, u32>,
+    ) -> Look {
         let tenant = &self.tenants[&number];
-        let waiter = tenant.queue.get(waiter).expect("it waits");
-        let is_first = tenant
-            .queue
-            .first()
-            .is_some_and(|first| first.number == waiter.number);
         if tenant.alone.is_some() || waiter.is_alone && tenant.grants > 0 {
             return Look::Blocked(number);
         }
@@ -565,8 +614,7 @@ impl<M: Machine> Ledger<M> {
         };
         let wanted = waiter.wanted.max(waiter.least_at(widest, cap)).min(cap);
         // While others wait, nobody gets more than it needs, so that more of them run.
-        let others_wait = tenant.queue.len() > 1 || self.ranks.len() > 1;
-        let enough = match (waiter.is_alone, others_wait) {
+        let enough = match (waiter.is_alone, has_others) {
             (true, _) => u64::MAX,
             (false, true) => waiter.least_at(widest, cap),
             (false, false) => wanted,
@@ -599,7 +647,7 @@ impl<M: Machine> Ledger<M> {
             true => narrowest,
             false => widest_within(waiter, cap, room).max(floor),
         };
-        let bytes = match (waiter.is_alone, others_wait) {
+        let bytes = match (waiter.is_alone, has_others) {
             (true, _) => room,
             (false, true) => waiter.least_at(width, cap).min(room).max(1),
             (false, false) => wanted.max(waiter.least_at(width, cap)).min(room).max(1),
@@ -832,7 +880,7 @@ impl<M: Machine> Ledger<M> {
         due.sort_unstable();
         for &(_, first, number) in &due {
             let cap = self.cap_of(&self.tenants[&number]);
-            match self.assess(number, first, cap, now_ns, uncharged, &kept) {
+            match self.assess_queued(number, first, cap, now_ns, uncharged, &kept) {
                 fits @ Look::Fits { .. } => return Some((number, first, fits)),
                 Look::Blocked(at) => {
                     self.tenants.get_mut(&number).expect("it waits").blocked_at = Some(at);
@@ -850,7 +898,7 @@ impl<M: Machine> Ledger<M> {
             let tenant = &self.tenants[&number];
             let first = tenant.queue.first().expect("it has a rank").number;
             let cap = self.cap_of(tenant);
-            match self.assess(number, first, cap, now_ns, uncharged, &kept) {
+            match self.assess_queued(number, first, cap, now_ns, uncharged, &kept) {
                 fits @ Look::Fits { .. } => return Some((number, first, fits)),
                 Look::Blocked(at) => {
                     self.tenants.get_mut(&number).expect("it waits").blocked_at = Some(at);
@@ -867,7 +915,7 @@ impl<M: Machine> Ledger<M> {
             let room = rooms.min().unwrap_or(u64::MAX);
             for other in tenant.queue.that_may_fit(room, EXAMINED_MAX) {
                 if let fits @ Look::Fits { .. } =
-                    self.assess(number, other, cap, now_ns, uncharged, &kept)
+                    self.assess_queued(number, other, cap, now_ns, uncharged, &kept)
                 {
                     return Some((number, other, fits));
                 }

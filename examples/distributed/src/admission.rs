@@ -77,11 +77,7 @@ impl Coordinator {
                 }
             };
             match outcome {
-                Err(error)
-                    if self.arbiter.is_some()
-                        && tries < TRIES_MAX
-                        && matches!(error.find_root(), DataFusionError::ResourcesExhausted(_)) =>
-                {
+                Err(error) if self.arbiter.is_some() && tries < TRIES_MAX && is_refusal(&error) => {
                     tries += 1;
                 }
                 outcome => return outcome.map(|()| tries),
@@ -107,7 +103,8 @@ impl Coordinator {
         let ask = Ask::new(group, name).width(1..=width).like(seen);
         let ask = match tries {
             1 => ask,
-            TRIES_MAX => ask.alone(),
+            // Of several partitions each needs a part, so one needs least.
+            TRIES_MAX => ask.alone().width(1..=1),
             _ => ask.least(2 * peak, 0),
         };
         let admitted = arbiter.admit(ask).await;
@@ -127,4 +124,13 @@ impl Coordinator {
         };
         run(part).await
     }
+}
+
+/// Whether a query was refused memory. Engines send errors of their workers as text.
+fn is_refusal(error: &DataFusionError) -> bool {
+    let is_text = || {
+        let text = error.to_string();
+        text.contains("Resources exhausted") || text.contains("ResourcesExhausted")
+    };
+    matches!(error.find_root(), DataFusionError::ResourcesExhausted(_)) || is_text()
 }

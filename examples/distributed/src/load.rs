@@ -23,8 +23,6 @@ pub const QUERIES: [&str; 2] = [
 ];
 /// Queries of tenant A at a time.
 pub const AT_ONCE: usize = 6;
-/// The part of a worker's memory that each of the queries that run at a time has, if parts are fixed.
-pub const PART: u64 = WORKER_MAX / (AT_ONCE as u64 + 1);
 /// Longer than any of these queries takes.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 

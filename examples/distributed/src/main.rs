@@ -41,10 +41,10 @@ use url::Url;
 use admission::{Coordinator, Part};
 use cluster::{Cluster, WORKERS};
 use load::{
-    AT_ONCE, COLUMNS, Load, PART, PATIENCE, QUERIES, TENANTS, WORKER_MAX, first_line, load, row,
-    table, write_tables,
+    AT_ONCE, COLUMNS, Load, PATIENCE, QUERIES, TENANTS, WORKER_MAX, first_line, load, row, table,
+    write_tables,
 };
-use worker::{GRANTED, Kind, PATH, Row};
+use worker::{GRANTED, Kind, PART, PATH, Row};
 
 /// Runs two tenants' queries on three workers, under DataFusion's greedy pool and under Bursar
 #[derive(Parser)]
@@ -164,20 +164,27 @@ fn name(kind: Kind) -> String {
     value.map_or_else(String::new, |value| value.get_name().to_owned())
 }
 
+/// Runs of a query alone. A worker frees the plan of a query, and knows its peak, when it is called again, and not each time.
+const RUNS_ALONE: usize = 10;
+
 /// The most bytes that a query of each tenant takes on a worker, when it is alone and has no limit.
 async fn alone(as_processes: bool, tables: &Path) -> std::result::Result<[u64; 2], Box<dyn Error>> {
     let cluster = Cluster::start(Kind::Alone, as_processes).await?;
     for (sql, (tenant, _)) in QUERIES.into_iter().zip(TENANTS) {
-        for at in 0..3 {
+        for at in 0..RUNS_ALONE {
             let part = whole(format!("{tenant}/query-{at}"));
             run(&cluster.urls(), tables, part, sql).await?;
         }
     }
     let (rows, _) = cluster.end().await?;
-    Ok(TENANTS.map(|(tenant, _)| {
+    let peaks = TENANTS.map(|(tenant, _)| {
         let of_tenant = rows.iter().filter(|row| row.path.contains(tenant));
         of_tenant.map(|row| row.peak).max().unwrap_or_default()
-    }))
+    });
+    if peaks.contains(&0) {
+        return Err(format!("no worker knows the peak of a query alone: {peaks:?}").into());
+    }
+    Ok(peaks)
 }
 
 struct Workers(Vec<Url>);

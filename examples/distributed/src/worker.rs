@@ -15,7 +15,10 @@ use tokio::net::TcpListener;
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::transport::Server;
 
-use crate::load::{PART, TENANTS, WORKER_MAX};
+use crate::load::{AT_ONCE, TENANTS, WORKER_MAX};
+
+/// The part of a worker's memory that each of the queries that run at a time has, if parts are fixed.
+pub const PART: u64 = WORKER_MAX / (AT_ONCE as u64 + 1);
 
 /// The header with a query's path, such as `tenant-a/query-7`.
 pub const PATH: &str = "bursar-path";

@@ -8,7 +8,7 @@ use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 use bursar::{CreateError, Limits, Memory};
-use bursar_arbiter::{AdmitError, Ask};
+use bursar_arbiter::{AdmitError, Ask, Seen};
 
 use super::common::{MIB, arbiter, ask, granted, refused, tenant, timeless, waits};
 
@@ -48,6 +48,18 @@ fn asks_that_make_no_sense_have_an_error_of_their_own() {
     assert_eq!((counts.bad, counts.never_fits, counts.admitted), (6, 2, 0));
     // Nothing is left of any.
     arbiter.try_admit(ask(&acme, "q", 40)).unwrap();
+}
+
+/// Its shape needs next to nothing, which is no error of the one that asks.
+#[test]
+fn a_query_like_one_that_took_nothing_is_admitted() {
+    let arbiter = arbiter(100, timeless());
+    let acme = tenant(&arbiter, "acme", 40);
+    let ask = Ask::new(&acme, "q")
+        .width(1..=4)
+        .like(Seen { peak: 0, width: 2 });
+    let grant = arbiter.try_admit(ask).unwrap();
+    assert_eq!((grant.bytes(), grant.width()), (1, 4));
 }
 
 #[test]
