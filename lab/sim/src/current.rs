@@ -11,6 +11,7 @@ use crate::timed::Timed;
 use crate::world::World;
 
 /// CPU of the current task; outside of tasks CPU 0.
+#[inline]
 pub(crate) fn current_shard() -> Shard {
     Shard(with_engine(|engine| engine.world.tasks.cpu.get()).unwrap_or(0))
 }

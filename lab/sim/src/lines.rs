@@ -112,6 +112,7 @@ impl Lines {
         self.free.borrow_mut().push(line);
     }
 
+    #[inline]
     pub(crate) fn distance(&self, one: u32, other: u32) -> Distance {
         if one == other {
             return Distance::Own;
@@ -119,6 +120,7 @@ impl Lines {
         self.places[one as usize].distance(self.places[other as usize])
     }
 
+    #[inline]
     pub(crate) fn way_ns(&self, distance: Distance) -> u64 {
         self.read_ns[distance as usize]
     }
@@ -139,6 +141,7 @@ impl Lines {
     }
 
     /// Time at which a line that was fetched ahead is there; now if it was not.
+    #[inline]
     fn arrival_ns(&self, id: LineId, cpu: u32, now_ns: u64) -> u64 {
         let mut ahead = self.ahead.borrow_mut();
         let Some(ahead) = ahead.get_mut(cpu as usize) else {
@@ -189,6 +192,7 @@ impl Lines {
         now_ns
     }
 
+    #[inline]
     fn fetch(&self, line: &mut Line, cpu: u32, access: Access, now_ns: u64) -> u64 {
         if line.owner == NOBODY {
             line.owner = cpu;
@@ -226,6 +230,7 @@ impl Lines {
     }
 
     /// Adds a reader; returns `false` if it had a copy.
+    #[inline]
     fn join(&self, line: &mut Line, cpu: u32) -> bool {
         let mut sets = self.sets.borrow_mut();
         if line.sharers == NOBODY {

@@ -28,6 +28,7 @@ pub(crate) struct LockTable {
 }
 
 impl LockTable {
+    #[inline]
     pub(crate) fn with<R>(&self, lock: LockId, look: impl FnOnce(&mut LockState) -> R) -> R {
         look(&mut self.locks.borrow_mut()[lock as usize])
     }

@@ -50,6 +50,7 @@ fn drop_lock(engine: &Engine, lock: LockId) {
 }
 
 /// Takes the lock for the current task; returns `true` if it had to wait.
+#[inline]
 fn lock(engine: &Engine, lock: LockId, waiting: Waiting) -> bool {
     let world = &engine.world;
     if !engine.is_scheduled() {
@@ -82,6 +83,7 @@ fn lock(engine: &Engine, lock: LockId, waiting: Waiting) -> bool {
     }
 }
 
+#[inline]
 fn timed_lock(world: &World, timed: &Timed, lock: LockId, waiting: Waiting) -> bool {
     let began_ns = world.clock.now_ns();
     let has_waited = match waiting {
@@ -104,6 +106,7 @@ fn timed_lock(world: &World, timed: &Timed, lock: LockId, waiting: Waiting) -> b
 }
 
 /// Notes that the current task has got a lock.
+#[inline]
 fn note_owned(world: &World, timed: &Timed, lock: LockId, waiting: Waiting) {
     if waiting == Waiting::Sleep {
         world
@@ -115,6 +118,7 @@ fn note_owned(world: &World, timed: &Timed, lock: LockId, waiting: Waiting) {
 }
 
 /// Changes the number of spin locks held, which may keep the task from being preempted.
+#[inline]
 fn change_spins(world: &World, timed: &Timed, by: i32) {
     if world.settings.topology.preemption != PreemptionKind::Kernel {
         return;
@@ -126,6 +130,7 @@ fn change_spins(world: &World, timed: &Timed, by: i32) {
 }
 
 /// Takes the lock if no task owns it.
+#[inline]
 fn own(world: &World, lock: LockId) -> bool {
     world.locks.with(lock, |state| {
         let is_free = state.owner.is_none();
@@ -138,6 +143,7 @@ fn own(world: &World, lock: LockId) -> bool {
 }
 
 /// Takes the lock if it is free, and spends the time until then; returns whether that was later than now.
+#[inline]
 fn timed_own(world: &World, lock: LockId) -> Option<bool> {
     let (line, free_ns, last_cpu) = world
         .locks
@@ -157,6 +163,7 @@ fn timed_own(world: &World, lock: LockId) -> Option<bool> {
     Some(has_waited)
 }
 
+#[inline]
 fn lock_spinning(world: &World, timed: &Timed, lock: LockId) -> bool {
     let current = world.tasks.current.get();
     let mut has_spun = false;
@@ -226,6 +233,7 @@ fn mutex_spin_ns(settings: &Settings) -> u64 {
     }
 }
 
+#[inline]
 fn try_lock(engine: &Engine, lock: LockId, waiting: Waiting) -> bool {
     let world = &engine.world;
     if !engine.is_scheduled() {
@@ -261,6 +269,7 @@ fn timed_try_lock(world: &World, timed: &Timed, lock: LockId, waiting: Waiting) 
     true
 }
 
+#[inline]
 fn unlock(engine: &Engine, lock: LockId, waiting: Waiting) {
     let world = &engine.world;
     if !engine.is_scheduled() {
@@ -281,6 +290,7 @@ fn unlock(engine: &Engine, lock: LockId, waiting: Waiting) {
     }
 }
 
+#[inline]
 fn timed_unlock(world: &World, timed: &Timed, lock: LockId, waiting: Waiting) {
     let kind = match waiting {
         Waiting::Spin => world.settings.topology.lock,
@@ -408,10 +418,12 @@ impl<T: Send> Raw<T> {
     }
 
     /// Returns an operation for a sleeping lock, as on the host: a fork leaves none taken.
+    #[inline]
     fn operation(&self) -> Option<SimOperation> {
         (self.waiting == Waiting::Sleep).then(operation)
     }
 
+    #[inline]
     fn lock(&self) -> SimGuard<'_, T> {
         let operation = self.operation();
         let has_waited = with_engine(|engine| lock(engine, self.lock, self.waiting));
@@ -421,6 +433,7 @@ impl<T: Send> Raw<T> {
         self.guard(operation)
     }
 
+    #[inline]
     fn try_lock(&self) -> Option<SimGuard<'_, T>> {
         let operation = self.operation();
         let is_ours =
@@ -428,6 +441,7 @@ impl<T: Send> Raw<T> {
         is_ours.then(|| self.guard(operation))
     }
 
+    #[inline]
     fn guard(&self, operation: Option<SimOperation>) -> SimGuard<'_, T> {
         let value = match self.value.try_lock() {
             Ok(value) => value,
@@ -444,6 +458,7 @@ impl<T: Send> Raw<T> {
 }
 
 impl<T> Drop for Raw<T> {
+    #[inline]
     fn drop(&mut self) {
         with_engine(|engine| {
             if self.engine == Some(engine.number) {
@@ -465,18 +480,21 @@ pub struct SimGuard<'a, T> {
 
 impl<T> Deref for SimGuard<'_, T> {
     type Target = T;
+    #[inline]
     fn deref(&self) -> &T {
         self.value.as_ref().expect("held until drop")
     }
 }
 
 impl<T> DerefMut for SimGuard<'_, T> {
+    #[inline]
     fn deref_mut(&mut self) -> &mut T {
         self.value.as_mut().expect("held until drop")
     }
 }
 
 impl<T> Drop for SimGuard<'_, T> {
+    #[inline]
     fn drop(&mut self) {
         self.value = None;
         with_engine(|engine| unlock(engine, self.lock, self.waiting));
@@ -497,9 +515,11 @@ macro_rules! lock {
             fn new(value: T) -> Self {
                 Self(Raw::new(value, $waiting))
             }
+            #[inline]
             fn lock(&self) -> SimGuard<'_, T> {
                 self.0.lock()
             }
+            #[inline]
             fn try_lock(&self) -> Option<SimGuard<'_, T>> {
                 self.0.try_lock()
             }

@@ -185,6 +185,7 @@ impl Machine for Sim {
         self.0.node_of.get(shard.index()).copied()
     }
 
+    #[inline]
     fn current_shard(&self) -> Shard {
         current_shard()
     }
@@ -210,6 +211,7 @@ impl Machine for Sim {
         Ok(SimStacks::new(self.0.cpus, capacities, self.0.sections))
     }
 
+    #[inline]
     fn fence(&self) {
         if self.0.sections == SectionKind::Restartable {
             with_engine(fence);
@@ -219,6 +221,7 @@ impl Machine for Sim {
     /// Says nothing: an explorer repeats the same bug in thousands of schedules. Counts of events tell.
     fn warn(&self, _message: fmt::Arguments<'_>) {}
 
+    #[inline]
     fn now_ns(&self) -> u64 {
         with_engine(|engine| {
             engine.spend(engine.costs().clock_ns);
@@ -227,6 +230,7 @@ impl Machine for Sim {
         .unwrap_or(0)
     }
 
+    #[inline]
     fn relax(&self, round: u32) {
         relax(round);
     }
@@ -259,10 +263,12 @@ impl Machine for Sim {
         });
     }
 
+    #[inline]
     fn task(&self) -> u64 {
         with_engine(|engine| number_of(engine.world.tasks.current.get())).unwrap_or(u64::MAX)
     }
 
+    #[inline]
     fn operation(&self) -> SimOperation {
         operation()
     }
@@ -305,6 +311,7 @@ impl Tasks for Sim {
         SimPage(())
     }
 
+    #[inline]
     fn compute(&self, duration_ns: u64) {
         with_engine(|engine| {
             let mut left_ns = engine.timed().map_or(0, |_| duration_ns);

@@ -13,6 +13,7 @@ use crate::timed::Timed;
 
 /// Runs `look` as a section of `shard`, whose words begin on `line`. The caller may commit the result at once,
 /// before the next step. `None` if the section must begin anew, maybe on another CPU.
+#[inline]
 pub(crate) fn section<R>(
     engine: &Engine,
     shard: Shard,
@@ -33,17 +34,20 @@ pub(crate) fn section<R>(
 }
 
 /// Point in the middle of a look, where words that change without a fence may change.
+#[inline]
 pub(crate) fn inside_section(engine: &Engine, line: LineId) {
     if section_can_break(engine) {
         engine.visible(Step::Section, line);
     }
 }
 
+#[inline]
 fn breaks(engine: &Engine) -> u32 {
     engine.world.tasks.with_current(|task| task.breaks.get())
 }
 
 /// Returns whether the look and the commit of a section are two moments.
+#[inline]
 fn section_can_break(engine: &Engine) -> bool {
     // An exploration can break any.
     let can_break = |timed: &Timed| timed.faults.has_section_preemption;
@@ -51,6 +55,7 @@ fn section_can_break(engine: &Engine) -> bool {
 }
 
 /// Lets other tasks run between look and commit; returns `false` if the section must begin anew.
+#[inline]
 fn section_survives(engine: &Engine, begun: u32, shard: Shard, line: LineId) -> bool {
     let tasks = &engine.world.tasks;
     if let Some(timed) = engine.timed() {

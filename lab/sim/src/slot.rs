@@ -60,6 +60,7 @@ impl SimSlot {
         }))
     }
 
+    #[inline]
     fn shard(&self, shard: Shard) -> &[SimWord] {
         self.0.shards[shard.index()].get_or_init(|| {
             let mut line = 0;
@@ -73,16 +74,19 @@ impl SimSlot {
         })
     }
 
+    #[inline]
     fn atomic(&self, shard: Shard) -> AtomicShard<'_, SimWord> {
         AtomicShard::new(self.shard(shard), shard)
     }
 
+    #[inline]
     fn has_sections(&self, shard: Shard) -> bool {
         self.0.sections == SectionKind::Restartable && shard.0 < self.0.cpus
     }
 
     /// Runs a section on the current CPU's words. `look` returns the words to write and their values, or an outcome
     /// without them.
+    #[inline]
     fn section(
         &self,
         shard: Shard,
@@ -118,6 +122,7 @@ impl SimSlot {
     }
 
     /// Runs [`SimSlot::section`] on the CPU that the task is on, again after each interruption.
+    #[inline]
     fn anywhere(
         &self,
         mut look: impl FnMut(&[SimWord]) -> Result<Changes, Outcome>,
@@ -137,10 +142,12 @@ impl SimSlot {
     }
 }
 
+#[inline]
 fn value(words: &[SimWord], word: usize) -> i64 {
     words[word].peek() as i64
 }
 
+#[inline]
 fn room_of(words: &[SimWord]) -> i64 {
     value(words, CEILING).wrapping_sub(value(words, CHARGED))
 }
@@ -148,10 +155,12 @@ fn room_of(words: &[SimWord]) -> i64 {
 impl Slot for SimSlot {
     type Word = SimWord;
 
+    #[inline]
     fn add(&self, word: usize, delta: i64) -> Outcome {
         self.add_fetch(word, delta).0
     }
 
+    #[inline]
     fn add_fetch(&self, word: usize, delta: i64) -> (Outcome, Shard, i64) {
         assert!(word < WORDS_MAX);
         let sum = std::cell::Cell::new(0);
@@ -169,6 +178,7 @@ impl Slot for SimSlot {
         (outcome, shard, sum.get())
     }
 
+    #[inline]
     fn charge(&self, bytes: u64) -> Outcome {
         let look = |words: &[SimWord]| {
             if bytes.wrapping_sub(1) >= room_of(words) as u64 {
@@ -180,6 +190,7 @@ impl Slot for SimSlot {
         self.anywhere(look, |shard| shard.charge(bytes)).0
     }
 
+    #[inline]
     fn uncharge(&self, bytes: u64) -> Outcome {
         let look = |words: &[SimWord]| {
             if bytes > (value(words, CAP) - room_of(words)) as u64 {
@@ -191,6 +202,7 @@ impl Slot for SimSlot {
         self.anywhere(look, |shard| shard.uncharge(bytes)).0
     }
 
+    #[inline]
     fn adjust(&self, shard: Shard, charged: i64, ceiling: i64) -> Outcome {
         if !self.has_sections(shard) {
             return self.atomic(shard).adjust(charged, ceiling);
@@ -220,10 +232,12 @@ impl Slot for SimSlot {
         self.atomic(Shard(self.0.cpus)).add(word, delta);
     }
 
+    #[inline]
     fn word(&self, shard: Shard, word: usize) -> &SimWord {
         &self.shard(shard)[word]
     }
 
+    #[inline]
     fn room(&self, shard: Shard) -> i64 {
         if !self.has_sections(shard) {
             return self.atomic(shard).room();

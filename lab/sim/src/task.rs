@@ -94,10 +94,12 @@ impl Tasks {
         self.current.get() != NOBODY
     }
 
+    #[inline]
     pub(crate) fn with<R>(&self, task: TaskId, look: impl FnOnce(&Task) -> R) -> R {
         look(&self.list.borrow()[task as usize])
     }
 
+    #[inline]
     pub(crate) fn with_current<R>(&self, look: impl FnOnce(&Task) -> R) -> R {
         self.with(self.current.get(), look)
     }

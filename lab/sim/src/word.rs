@@ -114,31 +114,39 @@ impl AtomicWord for SimWord {
             engine,
         }
     }
+    #[inline]
     fn load(&self, order: MemoryOrder) -> u64 {
         self.step(Step::Load, order);
         self.peek()
     }
+    #[inline]
     fn prefetch(&self) {
         if self.line != NO_LINE {
             with_engine(|engine| engine.prefetch(self.line(), Access::Read));
         }
     }
+    #[inline]
     fn store(&self, value: u64, order: MemoryOrder) {
         self.step(Step::Store, order);
         self.poke(value);
     }
+    #[inline]
     fn swap(&self, value: u64, order: MemoryOrder) -> u64 {
         self.update(order, |_| value)
     }
+    #[inline]
     fn fetch_add(&self, value: u64, order: MemoryOrder) -> u64 {
         self.update(order, |before| before.wrapping_add(value))
     }
+    #[inline]
     fn fetch_or(&self, bits: u64, order: MemoryOrder) -> u64 {
         self.update(order, |before| before | bits)
     }
+    #[inline]
     fn fetch_and(&self, bits: u64, order: MemoryOrder) -> u64 {
         self.update(order, |before| before & bits)
     }
+    #[inline]
     fn compare_exchange(&self, current: u64, new: u64, order: MemoryOrder) -> Result<u64, u64> {
         self.step(Step::Update, order);
         let found = self.peek();
