@@ -416,11 +416,64 @@ impl GroupPool {
         self.table.find(reservation.consumer().id())?.sort()
     }
 
+    /// Returns the share of a spiller that belongs to no sort, its place in it and its group, if one look finds them.
+    #[inline(always)]
+    fn shared_at_once(
+        &self,
+        reservation: &MemoryReservation,
+    ) -> Option<(&FairShare, &Held, &Group)> {
+        let share = self.share.as_ref()?;
+        let consumer = reservation.consumer();
+        let entry = self.table.find_at_once(consumer.id())?;
+        if !consumer.can_spill() || entry.is_never_refused() {
+            return None;
+        }
+        Some((share, entry.held()?, entry.group()?))
+    }
+
+    /// Grows a spiller's reservation far from its share. `None` if it is not, and nothing has changed.
+    #[inline(always)]
+    fn try_grow_far_from_share(
+        &self,
+        reservation: &MemoryReservation,
+        bytes: u64,
+    ) -> Option<Result<()>> {
+        #[cfg(feature = "real-bytes")]
+        if self.real_over().is_some() {
+            return None;
+        }
+        if self.watermark.as_ref().is_some_and(Watermark::is_reached) {
+            return None;
+        }
+        let (share, held, group) = self.shared_at_once(reservation)?;
+        if !share.is_far(held.bytes(), bytes) {
+            return None;
+        }
+        // Before it is charged: see `FairShare::grown`.
+        share.grown(held, bytes);
+        if group.engine().charge_from_stock(bytes) {
+            return Some(Ok(()));
+        }
+        Some(match self.try_charge(group, bytes) {
+            Ok(charge) => {
+                charge.forget();
+                Ok(())
+            }
+            Err(error) => {
+                share.shrunk(held, bytes);
+                Err(self.refuse(reservation, bytes, Refusal::Charge(error)))
+            }
+        })
+    }
+
     #[cold]
     #[inline(never)]
     fn try_grow_slowly(&self, reservation: &MemoryReservation, bytes: u64) -> Result<()> {
         if bytes == 0 {
             return Ok(());
+        }
+        if let Some(grown) = self.try_grow_far_from_share(reservation, bytes) {
+            return grown;
         }
         let sort = self.sort_of(reservation);
         let group = self.group_of(reservation);
@@ -553,6 +606,13 @@ impl GroupPool {
     fn shrink_slowly(&self, reservation: &MemoryReservation, bytes: u64) {
         if bytes == 0 {
             return;
+        }
+        // Relaxed: as below.
+        if self.watched.load(Ordering::Relaxed) == 0
+            && let Some((share, held, group)) = self.shared_at_once(reservation)
+        {
+            group.engine().uncharge(bytes);
+            return share.shrunk(held, bytes);
         }
         // Relaxed: a refusal of the same consumer in another task may be seen a return later; for cut requests see
         // there.

@@ -168,6 +168,29 @@ impl Standing {
     }
 }
 
+impl Standing {
+    /// Whether [`Standing::allows`] surely returns true. Without a division, for requests far from their share.
+    #[inline]
+    fn surely_allows(&self, held: u64, requested: u64) -> bool {
+        if self.merges > 0 {
+            return false;
+        }
+        let standing = self.of(held);
+        let parts = standing.active + standing.idle.min(1);
+        let left = (self.limit).saturating_sub(self.used.saturating_sub(self.spillable));
+        let wanted = held.saturating_add(requested);
+        if wanted
+            .checked_mul(parts.max(1))
+            .is_none_or(|all| all > left)
+        {
+            return false;
+        }
+        // Where another spiller may come there are two parts at least, so a share is half of what is left at most.
+        let used = self.used.saturating_add(requested);
+        held == 0 || standing.idle == 0 || used.saturating_add(left / 2) <= self.limit
+    }
+}
+
 impl FairShare {
     /// Shares the limit of `group` and its ancestors.
     pub fn new(group: &Group) -> Self {
@@ -199,6 +222,14 @@ impl FairShare {
         Err(exact)
     }
 
+    /// Whether a spiller that holds `held` may surely have `requested` more.
+    #[inline]
+    pub(crate) fn is_far(&self, held: u64, requested: u64) -> bool {
+        let limit = self.shared.chain.max();
+        limit == u64::MAX || self.roughly(limit).surely_allows(held, requested)
+    }
+
+    #[inline]
     fn roughly(&self, limit: u64) -> Standing {
         let counts = &self.shared.counts;
         let [registered, active, grains] =

@@ -169,12 +169,15 @@ impl Table {
     /// Returns [`Entry::group`] of a consumer if the first place has it, and it belongs to no sort.
     #[inline(always)]
     pub(crate) fn group_at_once(&self, id: usize) -> Option<&Group> {
+        self.find_at_once(id)?.group()
+    }
+
+    /// Returns the entry of a consumer if the first place has it, and it belongs to no sort.
+    #[inline(always)]
+    pub(crate) fn find_at_once(&self, id: usize) -> Option<&Entry> {
         let entry = &self.first[id % FIRST];
         // Acquire: as above.
-        if entry.key.load(Ordering::Acquire) != id.wrapping_add(1) {
-            return None;
-        }
-        entry.group()
+        (entry.key.load(Ordering::Acquire) == id.wrapping_add(1)).then_some(entry)
     }
 
     #[inline(never)]

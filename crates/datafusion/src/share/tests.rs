@@ -53,6 +53,38 @@ fn worked_cases() {
     }
 }
 
+/// The quick look allows nothing that the share does not, and all that is far from it.
+#[test]
+fn a_quick_look_is_never_wrong() {
+    let mut random = Random::new(3);
+    let mut allowed = 0;
+    for _ in 0..200_000 {
+        let limit = 1 << random.below(40);
+        let standing = Standing {
+            limit,
+            used: random.below(limit + limit / 8 + 1),
+            spillable: random.below(limit + 1),
+            active: random.below(5),
+            idle: random.below(5),
+            merges: random.below(4) / 3,
+        };
+        let held = random.below(limit + 1) * random.below(2);
+        // One that holds bytes is active.
+        let active = standing.active.max(u64::from(held > 0));
+        let standing = Standing { active, ..standing };
+        let requested = 1 + random.below(limit);
+        if standing.surely_allows(held, requested) {
+            allowed += 1;
+            assert!(
+                standing.allows(held, requested),
+                "{held}, {requested}: {standing:?}"
+            );
+        }
+    }
+    assert!(allowed > 10_000, "{allowed}");
+    assert!(standing(1000, 100, &[100, 100, 0]).surely_allows(100, 100));
+}
+
 #[test]
 fn a_part_is_kept_for_merges() {
     // Bytes of others, bytes of each spiller, and the share of each.
