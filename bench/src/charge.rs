@@ -109,7 +109,8 @@ impl<A: Account> Racer for Charging<A> {
 
     fn race(&self, cpus: &[usize], slice: Slice) -> Spent {
         if self.shape == Shape::HandOver {
-            return hand_over::race(self.contender.of_thread(0)[0], cpus, slice);
+            let account = self.contender.of_thread(0)[0];
+            return hand_over::race(account, (BYTES, hand_over::BATCH), cpus, slice);
         }
         on_cpus(cpus, |thread, meeting| {
             let accounts = self.contender.of_thread(thread);

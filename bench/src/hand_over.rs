@@ -1,6 +1,6 @@
 //! Charging on one CPU and uncharging on another.
 //!
-//! The charging thread puts its tokens, 256 at a time, on a short belt from which the other takes them. The cost is what
+//! The charging thread puts its tokens, usually 256 at a time, on a short belt from which the other takes them. The cost is what
 //! both threads spent, waiting for each other included, divided by the charges and uncharges they did. The belt costs
 //! all contenders the same (a lock that nobody contends and two shared counts per batch) and is not subtracted.
 
@@ -8,7 +8,7 @@ use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use crate::account::{Account, BYTES};
+use crate::account::Account;
 use crate::timing::{Meeting, Slice, Spent, Stopwatch, on_cpus, spin_until};
 
 /// Tokens that change hands at once.
@@ -72,12 +72,17 @@ impl<T> Belt<T> {
     }
 }
 
-/// One turn: the first CPU charges, the second uncharges.
-pub fn race<A: Account>(account: &A, cpus: &[usize], slice: Slice) -> Spent {
+/// One turn: the first CPU makes `batch` charges of `bytes`, the second returns them.
+pub fn race<A: Account>(
+    account: &A,
+    (bytes, batch): (usize, usize),
+    cpus: &[usize],
+    slice: Slice,
+) -> Spent {
     let belt = Belt::new();
     on_cpus(cpus, |thread, meeting| {
         let spent = match thread {
-            0 => charge_all(account, &belt, meeting, slice),
+            0 => charge_all(account, (bytes, batch), &belt, meeting, slice),
             _ => uncharge_all(account, &belt, meeting),
         };
         account.thread_done();
@@ -87,20 +92,21 @@ pub fn race<A: Account>(account: &A, cpus: &[usize], slice: Slice) -> Spent {
 
 fn charge_all<A: Account>(
     account: &A,
+    (bytes, count): (usize, usize),
     belt: &Belt<A::Token>,
     meeting: &Meeting,
     slice: Slice,
 ) -> Spent {
-    let mut batch = Vec::with_capacity(BATCH);
+    let mut batch = Vec::with_capacity(count);
     let spent = slice.run(
         || meeting.join(),
         || {
-            let bytes = black_box(BYTES);
-            for _ in 0..BATCH {
+            let bytes = black_box(bytes);
+            for _ in 0..count {
                 batch.push(account.charge(bytes));
             }
             belt.put(&mut batch);
-            BATCH as u64
+            count as u64
         },
     );
     belt.close();

@@ -69,7 +69,8 @@ pub fn of_charge(run: &Run) -> Vec<Verdict> {
     verdicts
 }
 
-/// The targets of `reservation`: near the floor of the API, with whatever does not need to know what each spiller holds.
+/// The targets of `reservation`: near the floor of the API, with whatever does not need to know what each spiller holds; and batches
+/// beside Greedy.
 #[cfg(feature = "datafusion")]
 pub fn of_reservation(run: &Run) -> Vec<Verdict> {
     let hot = reservation::Shape::Hot.name();
@@ -86,6 +87,23 @@ pub fn of_reservation(run: &Run) -> Vec<Verdict> {
                 wanted: Wanted::AtMost(1.15),
             }
         }));
+    }
+    let share = |threads| run.find(hot, reservation::DEPTH, "bursar share", threads);
+    verdicts.extend([1, 2].map(|threads| Verdict {
+        target: format!(
+            "bursar share, {hot}, threads: {threads}, x {}",
+            run.yardstick
+        ),
+        measured: share(threads).and_then(|series| run.ratio_to_yardstick(series)),
+        wanted: Wanted::AtMost(1.5),
+    }));
+    for (shape, threads, most) in reservation::OF_BATCHES {
+        let of = |name| run.find(shape.name(), reservation::DEPTH, name, threads);
+        verdicts.push(Verdict {
+            target: format!("bursar, {}, threads: {threads}, x Greedy", shape.name()),
+            measured: both(of(BURSAR), of("Greedy")),
+            wanted: Wanted::AtMost(most),
+        });
     }
     verdicts
 }

@@ -81,7 +81,7 @@ impl<'a, M: Machine> Engine<'a, M> {
     /// It overshoots a limit without looking for stock and without asking reclaimers. The stock that CPUs hold below the limit
     /// then stays until the next operation that may wait takes it back: a charge that is about to be refused, a lowered limit,
     /// or [`crate::Memory::tick`]. Until then charges may succeed from that stock, which counts as used already. It is at most
-    /// 256 KiB for each CPU and group ([`crate::Builder::stock_max`]), and less near a limit. Bytes above a `high` are owed
+    /// a quarter of the room that the limit had left ([`crate::Builder::stock_max`]). Bytes above a `high` are owed
     /// ([`Group::take_debt`]).
     pub fn charge_nowait(self, bytes: u64) -> Charge<M> {
         let outcome = self.group.slot().charge(bytes);

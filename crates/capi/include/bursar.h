@@ -103,7 +103,7 @@ typedef struct {
     size_t size;
     /* Limit of the root, bytes. */
     uint64_t max;
-    /* The most bytes that one CPU may reserve ahead for a group; 0 for the default of 256 KiB. */
+    /* The most bytes that one CPU may reserve ahead for a group; 0 for the default of 64 MiB. */
     uint64_t stock_max;
     /* 1: a charge above a `high` sleeps, for up to 2 s. 0: it only asks reclaimers. */
     int throttles;

@@ -52,9 +52,8 @@
 //! * With the feature `sql`, `TenantEngine` does this for each query of a server. It admits queries, so that they wait instead of being
 //!   refused, and runs those again that memory was too little for.
 //! * With the feature `sql`, `View` makes groups and queries tables: `SELECT * FROM bursar_memory()`.
-//! * A request of less than a quarter of a CPU's stock of 256 KiB seldom leaves its CPU. If many requests are of about
-//!   1 MiB, as with batches of 8,192 wide rows, and limits are far larger, build the memory with
-//!   [`bursar::Builder::stock_max`] of 8 MiB. Each CPU may then hold that much of each operator's group.
+//! * A request seldom leaves its CPU, unless a limit is near: a CPU holds enough stock of an operator's group for 16 requests
+//!   of the size that it sees, up to [`bursar::Builder::stock_max`].
 //! * For Arrow, a pool is also an [`arrow_buffer::MemoryPool`].
 //!
 //! # On an async runtime

@@ -24,6 +24,7 @@ mod head_of_line;
 mod lock_order;
 mod lost_wakeup;
 mod promises;
+mod raise_unlooked;
 mod refuse_undrained;
 mod retiring;
 mod stale_join;
@@ -55,6 +56,8 @@ pub fn all<M: Watched>() -> Vec<Planted<M>> {
             add_then_undo::scenario, Broken, Mended;
         "refuse-undrained": "a charge is refused while another CPU holds the memory as stock",
             refuse_undrained::scenario, Broken, Mended;
+        "raise-unlooked": "two CPUs look at the budget of stock, and both raise what they may hold",
+            raise_unlooked::scenario, Broken, Mended;
         "wake-before-return": "a return looks for a waiter to wake before the memory is there",
             wake_before_return::scenario, Broken, Mended;
         "head-of-line": "a waiter that cannot be served keeps a task behind it waiting, whose memory it needs",

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use bursar_machine::pages::Owner;
 use bursar_machine::{AtomicWord, Lock, Machine, MemoryOrder};
 
+use super::budget::Budget;
 use super::events::EventCounts;
 use super::limits::{Limit, Limits};
 use crate::apart::Apart;
@@ -15,6 +16,11 @@ use crate::tree::MarkSet;
 
 /// Largest usage, bytes. Sums of such numbers fit a signed word.
 pub(crate) const USAGE_MAX: u64 = 1 << 62;
+
+/// A CPU may hold large stock of the group itself.
+pub(crate) const LARGE_HERE: u64 = 1;
+/// A CPU may hold large stock of a group below.
+pub(crate) const LARGE_BELOW: u64 = 2;
 
 /// Words that slow operations of all CPUs read and few write, away from the words that all of them write.
 #[repr(align(64))]
@@ -72,6 +78,8 @@ pub(crate) struct PageCounter<M: Machine> {
     pub(super) armed: M::Word,
     /// The sum of the caps that drains took from them. Two words that only rise, so that a reader between them errs to one side.
     pub(super) disarmed: M::Word,
+    /// Marks for stock above the least: [`LARGE_HERE`] and [`LARGE_BELOW`].
+    pub(crate) large: M::Word,
     /// Bytes charged while a `high` was exceeded, for which no task has waited.
     pub(crate) debt_bytes: M::Word,
     /// Marks of a group that returned too much; see `over_return.rs`.
@@ -118,6 +126,7 @@ impl<M: Machine> PageCounter<M> {
             holding_children: MarkSet::new(0),
             armed: M::Word::new(0),
             disarmed: M::Word::new(0),
+            large: M::Word::new(0),
             debt_bytes: M::Word::new(0),
             over_return: M::Word::new(0),
             put_off: M::Word::new(0),
@@ -152,7 +161,7 @@ impl<M: Machine> PageCounter<M> {
         self.settings.high.store(limits.high, MemoryOrder::Full);
         self.settings.low.store(limits.low, MemoryOrder::Full);
         self.settings.min.store(limits.min, MemoryOrder::Full);
-        for word in [&self.peak, &self.overshot, &self.debt_bytes] {
+        for word in [&self.peak, &self.overshot, &self.large, &self.debt_bytes] {
             word.store(0, MemoryOrder::Relaxed);
         }
         self.events.clear();
@@ -218,8 +227,8 @@ impl<M: Machine> PageCounter<M> {
     pub(super) fn raise(&self, bytes: u64) {
         let before = self.bytes.usage.fetch_add(bytes, MemoryOrder::Full);
         let usage = before.wrapping_add(bytes);
-        if usage <= USAGE_MAX {
-            // Relaxed: a high-water mark for people.
+        // Relaxed, both: a high-water mark for people. Most charges do not raise it, and then it is not written.
+        if usage <= USAGE_MAX && usage > self.peak.load(MemoryOrder::Relaxed) {
             self.peak.fetch_max(usage, MemoryOrder::Relaxed);
         }
     }
@@ -334,17 +343,20 @@ impl<M: Machine> PageCounter<M> {
         armed.wrapping_sub(disarmed)
     }
 
-    /// Whether the stock below may be more than a quarter of the bytes that would be left without it. Each CPU takes its share
-    /// of the bytes left when it first needs stock, so many groups on many CPUs may take nearly all in the end.
+    /// The budget of stock at and below this group; `None` if it has no limit.
+    pub(super) fn budget(&self, cpus: u64) -> Option<Budget> {
+        let limit = self.stock_limit();
+        (limit != Limit::MAX).then(|| Budget {
+            // Relaxed: a charge that misses these bytes takes the stock back before it is refused.
+            room: limit.saturating_sub(self.bytes.claimed.load(MemoryOrder::Relaxed)),
+            caps: self.stock_max(),
+            cpus,
+        })
+    }
+
+    /// Whether the CPUs may hold so much stock below that upkeep takes it back.
     pub(crate) fn has_much_stock(&self) -> bool {
-        match self.stock_limit() {
-            Limit::MAX => false,
-            limit => {
-                let stock = self.stock_max();
-                let left = limit.saturating_sub(self.bytes.claimed.load(MemoryOrder::Relaxed));
-                stock > left.saturating_add(stock) / 4
-            }
-        }
+        self.budget(1).is_some_and(Budget::is_spent)
     }
 
     /// Bounds on the bytes charged at and below this group, each at some moment of this call. The usage is charged or stock, and

@@ -21,9 +21,8 @@ pub(crate) const PROCESS: Owner = Owner::new(1);
 const FIRST_OWNER: u64 = PROCESS.get() as u64 + 1;
 /// The largest charge, bytes. The sum of all charges that fit in memory stays below 2^63.
 pub(crate) const CHARGE_MAX: u64 = 1 << 56;
-/// Default of the largest stock that one CPU holds for one group, bytes: 64 pages of 4 KiB, the kernel's `MEMCG_CHARGE_BATCH`.
-#[doc(alias = "MEMCG_CHARGE_BATCH")]
-const STOCK_MAX: u64 = 64 * 4096;
+/// Default of the largest stock that one CPU holds for one group, bytes. Judgement: four requests of 16 MiB.
+const STOCK_MAX: u64 = 64 << 20;
 /// Largest setting of `stock_max`, bytes. A million groups on 1,024 CPUs then hold at most 2^60, which fits a counter.
 pub(crate) const STOCK_MAX_MAX: u64 = 1 << 30;
 /// The default number of shards that are frozen at once, and drained in one turn.
@@ -39,7 +38,7 @@ pub(crate) struct Counters<M: Machine> {
     /// Not 0: something changed, and listeners were not told yet.
     pub(crate) untold: M::Word,
     operations: Operations<M>,
-    /// Not 0: some limit may have much stock below.
+    /// Not 0: upkeep may find stock to take back. [`super::STOCK_IN_THE_WAY`]: a charge missed it.
     pub(crate) much_stock: M::Word,
     /// 0, or a group that returned too much and that no task has looked after yet, or a mark for several: see `over_return.rs`.
     pub(super) over_returned: M::Word,
@@ -390,6 +389,52 @@ impl<'a, M: Machine> Way<'a, M> {
             least = least.min(room.ok_or_else(|| self.group(at))?);
         }
         Ok(least)
+    }
+
+    /// The stock that a CPU may hold, which may hold `seen` already: the least of what the limits on the way allow.
+    pub(super) fn cap(&self, seen: u64, wish: u64) -> u64 {
+        let cpus = self.counters.tree.machine.cpus() as u64;
+        let budgets = self
+            .list()
+            .iter()
+            .filter_map(|counter| counter.budget(cpus));
+        budgets.fold(wish, |cap, budget| cap.min(budget.cap(seen)))
+    }
+
+    /// Counts `more` that a CPU of the group may hold, unless that is more than a limit on the way allows. Returns whether it is counted.
+    ///
+    /// Counted before there is any stock, so that a reader's range contains it. Of two that are counted at once, the later sees both.
+    pub(super) fn add_cap(&self, more: u64) -> bool {
+        let cpus = self.counters.tree.machine.cpus() as u64;
+        let refuses = |counter: &&PageCounter<M>| {
+            // Full, here and below: pairs with `usage_range`.
+            counter.armed.fetch_add(more, MemoryOrder::Full);
+            counter.budget(cpus).is_some_and(|budget| !budget.holds())
+        };
+        match self.list().iter().position(refuses) {
+            None => true,
+            Some(at) => {
+                self.remove_cap_below(at + 1, more);
+                false
+            }
+        }
+    }
+
+    /// Counts `less` that a CPU of the group may hold no more.
+    pub(super) fn remove_cap(&self, less: u64) {
+        self.remove_cap_below(self.len, less);
+    }
+
+    fn remove_cap_below(&self, len: usize, less: u64) {
+        self.list()[..len].iter().for_each(|counter| {
+            // Full: pairs with `usage_range`.
+            counter.disarmed.fetch_add(less, MemoryOrder::Full);
+        });
+    }
+
+    /// Bytes that the group's CPUs may hold as stock, for the group and all below it.
+    pub(super) fn caps(&self) -> u64 {
+        self.list().first().map_or(0, |own| own.stock_max())
     }
 
     /// Claims `bytes` everywhere or nowhere, from the top down: so what is claimed at a group is claimed above, too.

@@ -5,7 +5,8 @@
 //! |---|---|
 //! | `counter.rs` | one group's counter: usage, limits, the stock below it |
 //! | `counters.rs` | the counters of all groups; claiming along the way to the root |
-//! | `stock.rs` | the bytes that CPUs hold ahead: batch, refill, return |
+//! | `budget.rs` | how much stock CPUs may hold: pure functions |
+//! | `stock.rs` | the bytes that CPUs hold ahead: refill, return |
 //! | `over_return.rs` | returns of more bytes than a group has |
 //! | `drain.rs` | taking the stock of a subtree back; the last try before a refusal |
 //! | `limits.rs` | the limits of a group, as values |
@@ -25,6 +26,7 @@
 //! whether a group on their way is closed. So when none is inside, none is under way. A task waits only for a group higher up, so
 //! there is no circle.
 
+mod budget;
 mod counter;
 mod counters;
 mod drain;
@@ -33,11 +35,11 @@ mod limits;
 mod over_return;
 mod stock;
 
-pub(crate) use counter::USAGE_MAX;
+pub(crate) use counter::{LARGE_HERE, USAGE_MAX};
 pub(crate) use counters::{CHARGE_MAX, Closed, Counters, PROCESS, STOCK_MAX_MAX, StockSettings};
 pub(crate) use drain::Refusal;
 pub(crate) use events::Event;
 pub use events::Events;
 pub(crate) use limits::Limit;
 pub use limits::Limits;
-pub(crate) use stock::Short;
+pub(crate) use stock::{STOCK_IN_THE_WAY, Short};

@@ -1,16 +1,21 @@
 //! Stock: bytes that a CPU holds ahead of need, so that charges and returns are one section on its words ([`Slot::charge`],
 //! [`Slot::uncharge`]).
 //!
-//! A shard may hold a *batch* as stock. The batch adapts to the head-room. It is at most what the memory is set to
-//! ([`super::StockSettings`]), and at most a quarter of what is left divided by the CPUs. So stock cannot use up what other CPUs need. A
-//! refill reserves half a batch ahead and a return leaves half a batch, so that neither follows the other at once. A shard
-//! holds stock only while it is *armed*: marked as a holder, with a cap above zero. Drains disarm. Every operation that adds to
-//! a shard's stock compares with the cap in the same step, so a shard never holds more than its cap.
+//! A shard holds stock only while it is *armed*: marked as a holder, with a cap above zero. A charge or a return that the stock does not
+//! cover raises the cap to 16 times its size, if the limits above have a budget for that (`budget.rs`), and to no more than the memory is
+//! set to ([`super::StockSettings`]). A refill reserves at most half a cap ahead, and a return that does not fit leaves half a cap, so that
+//! neither follows the other at once. Drains disarm. Every operation that adds to a shard's stock compares with the cap in the same step,
+//! so a shard never holds more than its cap.
 
 use bursar_machine::{AtomicWord, CAP, CHARGED, Machine, MemoryOrder, Outcome, Shard, Slot};
 
+use super::budget;
+use super::counter::{LARGE_BELOW, LARGE_HERE};
 use super::counters::{Counters, Way};
 use super::events::Event;
+
+/// Value of `much_stock`: a charge found no budget for its stock.
+pub(crate) const STOCK_IN_THE_WAY: u64 = 2;
 
 /// Reason why a charge does not fit at first sight.
 #[derive(Debug)]
@@ -22,54 +27,81 @@ pub(crate) enum Short {
 }
 
 impl<M: Machine> Counters<M> {
-    /// Claims `bytes` and, if that fits too, half a batch ahead. Returns the bytes ahead.
+    /// Claims `bytes` and, if that fits too, some ahead for the stock. Returns the bytes ahead.
     pub(crate) fn claim_ahead(&self, way: &Way<'_, M>, bytes: u64) -> Result<u64, u32> {
         let room = way.room(bytes)?;
-        let ahead = self.batch(room) / 2;
         // `record` looks at the shard again, because the task may move. The look here spares a claim that is given up.
-        if way.end.is_none()
-            && ahead > 0
-            && bytes < self.stock.stock_max
-            && self.tree.machine.current_shard() != self.tree.extra()
-            && way.claim(bytes + ahead).is_ok()
-        {
+        let ahead = self.ahead(way, bytes, room);
+        if ahead > 0 && way.claim(bytes + ahead).is_ok() {
             return Ok(ahead);
         }
         way.claim(bytes).map(|()| 0)
     }
 
-    /// The stock that a CPU may hold where there is this room, bytes.
-    fn batch(&self, room: u64) -> u64 {
-        let share = room / (4 * self.tree.machine.cpus() as u64);
-        share.min(self.stock.stock_max)
+    fn ahead(&self, way: &Way<'_, M>, bytes: u64, room: u64) -> u64 {
+        let shard = self.tree.machine.current_shard();
+        let wish = budget::wish(bytes, self.stock.stock_max);
+        if way.end.is_some() || wish == 0 || shard == self.tree.extra() {
+            return 0;
+        }
+        let word = self.tree.node(way.index).slot.word(shard, CAP);
+        let seen = word.load(MemoryOrder::Relaxed);
+        let cap = match seen >= wish {
+            true => wish,
+            false => way.cap(seen, wish),
+        };
+        // A limit is near, or others hold the stock below it. Relaxed, both: upkeep looks for itself.
+        if cap < wish && self.much_stock.load(MemoryOrder::Relaxed) != STOCK_IN_THE_WAY {
+            self.much_stock
+                .store(STOCK_IN_THE_WAY, MemoryOrder::Relaxed);
+        }
+        budget::ahead(bytes, cap, way.claimed(), way.caps(), room)
     }
 
-    /// Lets `shard` hold `cap` bytes of stock, unless it may hold as much already. Slow operations only.
-    fn arm(&self, index: u32, shard: Shard, cap: u64) {
+    /// Lets `shard` hold the stock that a request of `bytes` wishes for, as far as the limits on the way allow, unless it may hold as much
+    /// already. Slow operations only.
+    fn arm(&self, way: &Way<'_, M>, shard: Shard, bytes: u64) {
+        debug_assert!(way.end.is_none());
+        let index = way.index;
         let word = self.tree.node(index).slot.word(shard, CAP);
         let seen = word.load(MemoryOrder::Relaxed);
-        if seen >= cap {
+        let wish = budget::wish(bytes, self.stock.stock_max);
+        if seen >= wish {
             return;
         }
-        let more = cap - seen;
-        // Full, here and below: pairs with `usage_range`. Counted before there is any stock, so that a reader's range contains it.
-        self.tree.chain(index).for_each(|at| {
-            self.counter(at).armed.fetch_add(more, MemoryOrder::Full);
-            if self.counter(at).has_much_stock() {
-                // Relaxed: upkeep looks for itself.
-                self.much_stock.store(1, MemoryOrder::Relaxed);
-            }
-        });
+        let cap = way.cap(seen, wish);
+        // A raise by less than an eighth is not worth the words that all CPUs share.
+        let more = cap.saturating_sub(seen);
+        if cap < bytes || more == 0 || more < seen / 8 || !way.add_cap(more) {
+            return;
+        }
         // Full: pairs with the swap in `drain_slice`, and with other threads on this CPU.
         if word.compare_exchange(seen, cap, MemoryOrder::Full).is_err() {
             // Another thread on this CPU armed the shard with its own cap, or a drain disarmed it.
-            self.tree.chain(index).for_each(|at| {
-                self.counter(at).disarmed.fetch_add(more, MemoryOrder::Full);
-            });
+            way.remove_cap(more);
+        }
+        if cap > budget::STOCK_LEAST {
+            self.mark_large(index);
         }
         // Marked last: a slice of a drain may run beside us, and if it took an older mark it does not come back. A drain ends
         // only when we have left.
         self.mark_holder(index, shard.0);
+    }
+
+    /// Marks for upkeep that a CPU may hold large stock of `index`.
+    fn mark_large(&self, index: u32) {
+        let mut mark = LARGE_HERE;
+        for at in self.tree.chain(index) {
+            let large = &self.counter(at).large;
+            // Relaxed, all: upkeep that comes too early for a mark comes again.
+            if large.load(MemoryOrder::Relaxed) & mark == 0 {
+                large.fetch_or(mark, MemoryOrder::Relaxed);
+            }
+            mark = LARGE_BELOW;
+        }
+        if self.much_stock.load(MemoryOrder::Relaxed) == 0 {
+            self.much_stock.store(1, MemoryOrder::Relaxed);
+        }
     }
 
     /// Marks that a shard of `index` may hold stock, up to the root. Slow operations only: the last step of a drain waits for
@@ -102,7 +134,7 @@ impl<M: Machine> Counters<M> {
             if shard == self.tree.extra() || !self.tree.publish(index, shard) {
                 break;
             }
-            self.arm(index, shard, 2 * ahead);
+            self.arm(way, shard, bytes);
             // Charges that the room does not cover leave the room as it is, so topping up must look at it. (Else `adjust` would
             // refuse the whole, and the shard would get no stock.)
             let cap = slot.word(shard, CAP).load(MemoryOrder::Relaxed);
@@ -170,14 +202,18 @@ impl<M: Machine> Counters<M> {
             {
                 return None;
             }
-            let batch = self.batch(way.room(0).unwrap_or(0));
-            if batch < bytes {
+            if way.room(0).unwrap_or(0) < budget::ROOM_FOR_STOCK.saturating_mul(bytes) {
                 return None;
             }
-            self.arm(index, shard, batch);
+            self.arm(way, shard, bytes);
             let cap = slot.word(shard, CAP).load(MemoryOrder::Relaxed);
+            if cap < bytes {
+                return None;
+            }
             let room = u64::try_from(slot.room(shard)).unwrap_or(0) + bytes;
-            let surplus = if room > cap { room - cap / 2 } else { 0 };
+            // Enough for another request of this size.
+            let kept = (cap / 2).max(bytes);
+            let surplus = if room > cap { room - kept } else { 0 };
             // We are counted in, so the record stays until the claim is given up.
             if surplus > 0 {
                 way.lower(surplus);
@@ -247,7 +283,7 @@ impl<M: Machine> Counters<M> {
         bytes: u64,
         then: impl FnOnce() -> R,
     ) -> Option<Option<R>> {
-        if bytes >= self.stock.stock_max {
+        if bytes > self.stock.stock_max {
             return None;
         }
         // Counted in: the record stays.

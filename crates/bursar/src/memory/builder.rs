@@ -278,12 +278,15 @@ impl Builder {
         Self { policies, ..self }
     }
 
-    /// Sets the most stock that a CPU may hold of a group, bytes: 256 KiB unless set, as in the kernel, and at most 1 GiB.
+    /// Sets the most stock that a CPU may hold of a group, bytes: 64 MiB unless set, and at most 1 GiB.
     ///
-    /// Stock is a number of bytes that a CPU has charged ahead for later charges. Charges and returns of less than a quarter of this
-    /// size seldom reach the counters that all CPUs share. So 8 MiB suits an engine whose requests are of about 1 MiB. Near a
-    /// limit a CPU holds less: its share of a quarter of the room that is left. The stock of groups adds up, and [`Group::reserved`] and
-    /// [`Group::peak`] include it. With 0 there is no stock, and each operation changes the counters of all groups above.
+    /// Stock is a number of bytes that a CPU has charged ahead for later charges, or kept of bytes that were returned. Charges and returns
+    /// that it covers do not reach the counters that all CPUs share. A CPU may hold 256 KiB of a group, as in the kernel, or 16
+    /// requests of the size that it sees if that is more. Near a limit it holds less: all CPUs and groups below a limit together may hold
+    /// a quarter of the room that is left, and what they hold beyond 256 KiB each comes out of a sixteenth of it.
+    ///
+    /// [`Group::reserved`] includes stock. [`Group::peak`] includes what was charged ahead of need: an eighth of what a group has, or
+    /// 128 KiB for each CPU if that is more. With 0 there is no stock, and each operation changes the counters of all groups above.
     #[doc(alias = "MEMCG_CHARGE_BATCH")]
     pub fn stock_max(self, bytes: u64) -> Self {
         let stock = StockSettings {

@@ -4,6 +4,8 @@ mod builder;
 mod cgroup;
 mod drift;
 #[cfg(test)]
+mod stock_tests;
+#[cfg(test)]
 mod tests;
 
 use std::fmt;

@@ -6,7 +6,7 @@ use super::core::Core;
 use super::hooks::Reason;
 use super::lifetime::{self, Referred};
 use super::{fork, reclaim, tell};
-use crate::limit::Limit;
+use crate::limit::{LARGE_HERE, Limit};
 use crate::tree::ROOT;
 
 /// Changes a group's `max`. When this returns, no stock below was reserved under a higher limit, and reclaimers were asked for
@@ -74,7 +74,8 @@ pub(crate) fn set_min<M: Machine>(core: &Core<M>, index: u32, min: Limit) {
         .store(min, MemoryOrder::Full);
 }
 
-/// Takes stock back at a limit that has much of it below, if there is one, once a flush period.
+/// Takes stock back, once a flush period: all that is below a limit whose budget is spent, and that of groups where a CPU may hold large
+/// stock. Those that use it soon have it again.
 pub(crate) fn trim<M: Machine>(core: &Core<M>) {
     let now_ns = core.tree().machine.now_ns();
     // Relaxed, both: hints. Another task that trims at the same time does it once more.
@@ -88,12 +89,28 @@ pub(crate) fn trim<M: Machine>(core: &Core<M>) {
     trim_below(core, ROOT);
 }
 
+/// [`trim`] for a charge that misses the stock: in a memory where no tick has trimmed for two periods.
+pub(super) fn trim_if_late<M: Machine>(core: &Core<M>) {
+    let now_ns = core.tree().machine.now_ns();
+    let due_ns = core.trim_due_ns.load(MemoryOrder::Relaxed);
+    let period_ns = core.tree().flush_period_ns;
+    if due_ns == 0 {
+        // Relaxed, all: as in `trim`.
+        core.trim_due_ns
+            .store(now_ns.saturating_add(period_ns), MemoryOrder::Relaxed);
+    } else if now_ns >= due_ns.saturating_add(period_ns) {
+        trim(core);
+    }
+}
+
 fn trim_below<M: Machine>(core: &Core<M>, index: u32) {
     let counter = core.counters.counter(index);
     if counter.stock_max() == 0 {
         return;
     }
-    if counter.has_much_stock() {
+    // Relaxed: a mark that is missed is seen the next time.
+    let large = counter.large.swap(0, MemoryOrder::Relaxed);
+    if large & LARGE_HERE != 0 || counter.has_much_stock() {
         fork::drain(core, index);
         return tell::changed(core, index);
     }

@@ -3,7 +3,7 @@
 
 use std::task::{Poll, Waker};
 
-use bursar_machine::{Machine, Outcome};
+use bursar_machine::{AtomicWord, Machine, MemoryOrder, Outcome};
 
 use super::core::Core;
 use super::core::HighPolicy;
@@ -12,8 +12,8 @@ use super::lifetime::Referred;
 use super::reclaim::{RECLAIM_TRIES, Round};
 use super::refusal::{self, Refused};
 use super::wait::{self, Pass, Ticket};
-use super::{fork, high, lifetime, nowait, reclaim, tell, trace};
-use crate::limit::{CHARGE_MAX, Event, Refusal, Short};
+use super::{fork, high, lifetime, limits, nowait, reclaim, tell, trace};
+use crate::limit::{CHARGE_MAX, Event, Refusal, STOCK_IN_THE_WAY, Short};
 
 /// Next step of a charge that is neither made nor refused yet.
 enum Next {
@@ -241,12 +241,20 @@ impl<M: Machine> Drop for Unheld<'_, M> {
 /// Tells listeners of a charge that reserved `reserved`, and pays for a `high`. Returns the `bytes` charged if a callback
 /// unwinds.
 fn settle<M: Machine>(core: &Core<M>, index: u32, bytes: u64, reserved: u64, policy: HighPolicy) {
-    if core.counters.is_unobserved() {
+    // Relaxed: a hint. In a memory without a ticker nobody else does it.
+    let may_trim = core.counters.much_stock.load(MemoryOrder::Relaxed) == STOCK_IN_THE_WAY;
+    let is_observed = !core.counters.is_unobserved();
+    if !may_trim && !is_observed {
         return;
     }
     let unheld = Unheld { core, index, bytes };
-    tell::changed(core, index);
-    high::pay(core, index, reserved, policy);
+    if may_trim {
+        limits::trim_if_late(core);
+    }
+    if is_observed {
+        tell::changed(core, index);
+        high::pay(core, index, reserved, policy);
+    }
     std::mem::forget(unheld);
 }
 

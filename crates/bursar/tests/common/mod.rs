@@ -37,9 +37,22 @@ pub fn memory() -> Memory {
         .expect("the host starts")
 }
 
-/// A memory in which no charge sleeps, and each owes for `high`.
+/// A memory where no CPU holds stock that covers a charge of a [`UNIT`].
+pub fn memory_with_least_stock() -> Memory {
+    Memory::builder()
+        .statistics(STATISTICS)
+        .stock_max(LEAST_STOCK)
+        .build()
+        .expect("the host starts")
+}
+
+/// The stock of a CPU and group whose charges are small, bytes.
+pub const LEAST_STOCK: u64 = 256 << 10;
+
+/// A memory in which no charge sleeps, each owes for `high`, and no stock covers one of a [`UNIT`].
 pub fn owing() -> Memory {
     let builder = Memory::builder().high_policy(HighPolicy::Owe);
+    let builder = builder.stock_max(LEAST_STOCK);
     builder.build().expect("the host starts")
 }
 

@@ -7,10 +7,7 @@ use bursar::{Charge, Freshness, Group, Machine};
 use bursar_machine::host::{Backend, allowed_cpus, pin_to, report};
 
 use crate::Stage;
-use crate::common::{Random, Short, memory, signals};
-
-/// The stated bound on the stock of one group on one CPU (`Builder::stock_max`), bytes.
-const STOCK_MAX: u64 = 256 << 10;
+use crate::common::{LEAST_STOCK, Random, Short, memory_with_least_stock, signals};
 
 thread_local! {
     /// Whether the thread is inside a return, or a charge that follows one.
@@ -120,7 +117,7 @@ impl Returns {
                 cpu => pin_to(cpu).expect("this thread could be pinned there before"),
             }
             let group = &self.groups[random.below(self.groups.len())];
-            let most = STOCK_MAX as usize;
+            let most = LEAST_STOCK as usize;
             let range = [1_000, most / 4, most][random.below(3)];
             let mut charge = || group.charge((most - random.below(range)) as u64);
             let mut held = charge();
@@ -160,7 +157,7 @@ impl Returns {
 fn tasks_that_return_at_once() {
     const TASKS: usize = 8;
     let stage = Stage::begin();
-    let memory = memory();
+    let memory = memory_with_least_stock();
     let tenant = memory.make("tenant");
     let is_sharded = report().backend == Backend::Sharded;
     signals::on(libc::SIGUSR1, stand_in_return);
@@ -254,7 +251,7 @@ fn tasks_that_return_at_once() {
                         .groups
                         .iter()
                         .find(|&group| *group == charge.group());
-                    let more = more.unwrap().charge(2 * STOCK_MAX);
+                    let more = more.unwrap().charge(2 * LEAST_STOCK);
                     charge.merge(more).expect("the same group");
                 }
                 if exact.value as u64 > reserved {
@@ -265,7 +262,7 @@ fn tasks_that_return_at_once() {
                     true => 1,
                     false => memory.machine().cpus() as u64,
                 };
-                let bound = STOCK_MAX * shards;
+                let bound = LEAST_STOCK * shards;
                 for group in &returns.groups {
                     let reserved = group.reserved();
                     if reserved > bound {

@@ -9,8 +9,13 @@ use bursar_sim::{Sim, Simulator};
 
 use crate::common::{Body, US, builder, calm, cost_on, settings};
 
-/// The most stock of one group on one CPU, bytes: the documented batch.
-const BATCH: u64 = 256 << 10;
+/// The most stock of one group on one CPU whose requests are small, bytes.
+const LEAST: u64 = 256 << 10;
+
+/// The most stock of one group whose requests are small, where this limit is all room: the documented bounds.
+fn bound(cpus: usize, max: u64) -> u64 {
+    (max / 4).min(cpus as u64 * LEAST)
+}
 
 /// Bytes that are reserved and not charged.
 fn stock_of(group: &Group<Sim>) -> u64 {
@@ -43,22 +48,22 @@ fn stock_is_bounded_by_cpu_and_shrinks_with_the_head_room() {
     for cpus in [8, 72, 384, 1024] {
         let (_simulator, machine, memory) = calm(cpus, 4);
         let wide = memory.root().child("wide", Limits::none()).unwrap();
-        stir(&machine, std::slice::from_ref(&wide), 12, 2 * BATCH);
+        stir(&machine, std::slice::from_ref(&wide), 12, 2 * LEAST);
         let stock = stock_of(&wide);
         println!("{cpus} CPUs: {stock} bytes, {} a CPU", stock / cpus as u64);
-        assert!(stock > 0 && stock <= cpus as u64 * BATCH);
+        // Sixteen of the largest request.
+        assert!(stock > 0 && stock <= cpus as u64 * 16 * 2 * LEAST);
         for shift in [26, 22, 16] {
             let max = 1_u64 << shift;
             let narrow = memory.root().child(shift.to_string(), Limits::max(max));
             let narrow = narrow.expect("there is room");
             stir(&machine, std::slice::from_ref(&narrow), 12, 2048);
-            // Each CPU at most the share that it had when it was armed, with all of the limit as head-room at best.
-            let each = (max / (4 * cpus as u64)).min(BATCH);
+            let most = bound(cpus, max);
             let stock = stock_of(&narrow);
             println!("{cpus} CPUs, limit {max}: {stock} bytes");
-            assert!(stock <= cpus as u64 * each, "{stock}");
+            assert!(stock <= most, "{stock}");
             let cached = narrow.read(Freshness::Cached).unwrap().usage();
-            assert!(cached.error() <= cpus as u64 * each, "the caps");
+            assert!(cached.error() <= most, "the caps");
         }
     }
 }
@@ -72,7 +77,7 @@ fn a_thousand_groups_keep_the_bound_each_and_all_within_the_limit() {
         let child = |number: usize| tenant.child(number.to_string(), Limits::none()).unwrap();
         let groups: Vec<_> = (0..1000).map(child).collect();
         stir(&machine, &groups, 20_000 / cpus, 4096);
-        let each = (max / (4 * cpus as u64)).min(BATCH) * cpus as u64;
+        let each = bound(cpus, max);
         let stocks: Vec<u64> = groups.iter().map(stock_of).collect();
         assert!(stocks.iter().all(|stock| *stock <= each));
         let sum: u64 = stocks.iter().sum();
@@ -90,6 +95,36 @@ fn a_thousand_groups_keep_the_bound_each_and_all_within_the_limit() {
         });
         assert!(counts.fences > 0);
         assert_eq!(stock_of(&tenant), 0);
+    }
+}
+
+/// Batches on all CPUs, with 5 % of the limit left: none is refused that fits, and CPUs hold little beside the room.
+#[test]
+fn a_tenant_near_its_limit() {
+    for cpus in [2, 384] {
+        let (_simulator, machine, memory) = calm(cpus, 7);
+        let max = 16 << 30;
+        let tenant = memory.root().child("tenant", Limits::max(max)).unwrap();
+        let kept = tenant.try_charge(max / 100 * 95).unwrap();
+        let room = max - kept.bytes();
+        // Each task holds four requests at once, and all of these fit.
+        let most = room / (4 * 2 * cpus as u64);
+        let groups = ["0", "1"].map(|name| tenant.child(name, Limits::none()).unwrap());
+        for largest in [4096, 64 << 10, 1 << 20, 16 << 20] {
+            let before = tenant.events();
+            let largest = most.min(largest);
+            stir(&machine, &groups, 40, largest);
+            let events = tenant.events();
+            let (stock, drained) = (
+                stock_of(&tenant),
+                events.drained_bytes - before.drained_bytes,
+            );
+            println!(
+                "{cpus} CPUs, {room} bytes left, requests of {largest} at most: {stock} stranded, {drained} drained"
+            );
+            assert_eq!(events.refused, 0);
+            assert!(stock <= room / 4, "{stock}");
+        }
     }
 }
 

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use crate::common::{Pages, Random, Short, seed};
+use crate::common::{LEAST_STOCK, Pages, Random, Short, seed};
 use bursar::{
     By, Charge, ChargeError, EmergencyReserve, Events, Group, HighPolicy, Limits, Memory, Reason,
     Registration, Taken,
@@ -37,8 +37,12 @@ struct Model {
 
 impl Model {
     fn new(seed: u64) -> Self {
+        // Charges are larger than any stock, so each number is what is charged.
         let builder = Memory::builder().high_policy(HighPolicy::Owe);
-        let memory = builder.build().expect("the host starts");
+        let memory = builder
+            .stock_max(LEAST_STOCK)
+            .build()
+            .expect("the host starts");
         let mut tree = Tree::default();
         tree.add(0, None, "", Limits::none());
         Self {

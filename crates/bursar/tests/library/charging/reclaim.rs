@@ -4,7 +4,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use crate::common::{Pages, Short, UNIT, memory, refused, units};
+use crate::common::{Pages, Short, UNIT, memory, memory_with_least_stock, refused, units};
 use bursar::{Charge, Group, Limits, Protection, Registration};
 
 /// Children with usage, `min` and `low` in units, below a tenant that they fill. Each has a reclaimer that notes how many units
@@ -17,7 +17,7 @@ struct Family {
 }
 
 fn family(rows: &[(&str, &str, u64, Limits)]) -> Family {
-    let tenant = memory().make("tenant");
+    let tenant = memory_with_least_stock().make("tenant");
     let asked = Arc::new(Mutex::new(Vec::new()));
     let reclaimer = |group: &Group| {
         let (asked, name) = (asked.clone(), group.name());
