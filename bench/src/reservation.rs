@@ -233,10 +233,13 @@ fn pools(shape: Shape) -> Vec<(&'static str, Pool, Spills)> {
         ("Greedy", Arc::new(greedy()), Spills::No),
         ("FairSpill", Arc::new(fair()), Spills::Yes),
     ];
+    if limit != FAR_AWAY {
+        // A share of what is left would refuse a batch.
+        pools.retain(|(_, _, spills)| *spills == Spills::No);
+    }
     if shape.is_of_pages() {
         let together = |pool: PoolBuilder| pool.operators(Operators::Together);
         let each = |pool: PoolBuilder| pool.operators(Operators::Each);
-        let tracked = |pool: Pool| Arc::new(TrackConsumersPool::new(pool, top));
         pools.extend([
             ("bursar together", ours(together) as Pool, Spills::No),
             ("bursar each", ours(each), Spills::No),
@@ -246,9 +249,21 @@ fn pools(shape: Shape) -> Vec<(&'static str, Pool, Spills)> {
                 Spills::Yes,
             ),
             ("bursar share, who cannot spill", sharing(), Spills::No),
-            ("Track(no-op)", tracked(Arc::new(Nothing)), Spills::No),
-            ("Track(Greedy)", tracked(Arc::new(greedy())), Spills::No),
-            ("Track(FairSpill)", tracked(Arc::new(fair())), Spills::Yes),
+            (
+                "Track(no-op)",
+                Arc::new(TrackConsumersPool::new(Nothing, top)),
+                Spills::No,
+            ),
+            (
+                "Track(Greedy)",
+                Arc::new(TrackConsumersPool::new(greedy(), top)),
+                Spills::No,
+            ),
+            (
+                "Track(FairSpill)",
+                Arc::new(TrackConsumersPool::new(fair(), top)),
+                Spills::Yes,
+            ),
         ]);
     }
     pools
@@ -444,7 +459,9 @@ impl Racer for ManyQueries {
             slice.run(
                 || meeting.join(),
                 || {
-                    queries().for_each(|query| drop(query.charge(BATCH)));
+                    queries().for_each(|query| {
+                        query.charge(BATCH);
+                    });
                     queries().for_each(|query| query.uncharge(BATCH));
                     2 * queries().count() as u64
                 },

@@ -52,7 +52,7 @@
 //! * With the feature `sql`, `TenantEngine` does this for each query of a server. It admits queries, so that they wait instead of being
 //!   refused, and runs those again that memory was too little for.
 //! * With the feature `sql`, `View` makes groups and queries tables: `SELECT * FROM bursar_memory()`.
-//! * A request seldom leaves its CPU, unless a limit is near: a CPU holds enough stock of an operator's group for 16 requests
+//! * A request seldom leaves its CPU, unless a limit is near: a CPU holds enough stock of an operator's group for 32 requests
 //!   of the size that it sees, up to [`bursar::Builder::stock_max`].
 //! * For Arrow, a pool is also an [`arrow_buffer::MemoryPool`].
 //!

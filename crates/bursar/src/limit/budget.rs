@@ -9,8 +9,8 @@
 const PART_FOR_ALL: u64 = 4;
 /// CPUs whose requests are large share the room divided by this.
 const PART_FOR_LARGE: u64 = 16;
-/// Requests of its size that a CPU's stock is to cover. Judgement: a ramp of 64 requests then misses the stock 15 times.
-const REQUESTS: u64 = 16;
+/// Requests of its size that a CPU's stock covers. Judgement: of a ramp of 64 requests and their return ten then miss the stock.
+const REQUESTS: u64 = 32;
 /// The stock that a CPU wishes for, however small its requests are, bytes: 64 pages of 4 KiB, the kernel's `MEMCG_CHARGE_BATCH`.
 #[doc(alias = "MEMCG_CHARGE_BATCH")]
 pub(super) const STOCK_LEAST: u64 = 64 * 4096;
@@ -122,7 +122,7 @@ mod tests {
             (64 << 20) + 1,
             u64::MAX,
         ];
-        let expected = [256 << 10, 256 << 10, 16 << 20, 64 << 20, 64 << 20, 0, 0];
+        let expected = [256 << 10, 512 << 10, 32 << 20, 64 << 20, 64 << 20, 0, 0];
         assert_eq!(wishes.map(|request| wish(request, 64 << 20)), expected);
         assert_eq!(wish(1, 0), 0);
     }

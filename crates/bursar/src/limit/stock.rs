@@ -2,7 +2,7 @@
 //! [`Slot::uncharge`]).
 //!
 //! A shard holds stock only while it is *armed*: marked as a holder, with a cap above zero. A charge or a return that the stock does not
-//! cover raises the cap to 16 times its size, if the limits above have a budget for that (`budget.rs`), and to no more than the memory is
+//! cover raises the cap to 32 times its size, if the limits above have a budget for that (`budget.rs`), and to no more than the memory is
 //! set to ([`super::StockSettings`]). A refill reserves at most half a cap ahead, and a return that does not fit leaves half a cap, so that
 //! neither follows the other at once. Drains disarm. Every operation that adds to a shard's stock compares with the cap in the same step,
 //! so a shard never holds more than its cap.

@@ -281,7 +281,7 @@ impl Builder {
     /// Sets the most stock that a CPU may hold of a group, bytes: 64 MiB unless set, and at most 1 GiB.
     ///
     /// Stock is a number of bytes that a CPU has charged ahead for later charges, or kept of bytes that were returned. Charges and returns
-    /// that it covers do not reach the counters that all CPUs share. A CPU may hold 256 KiB of a group, as in the kernel, or 16
+    /// that it covers do not reach the counters that all CPUs share. A CPU may hold 256 KiB of a group, as in the kernel, or 32
     /// requests of the size that it sees if that is more. Near a limit it holds less: all CPUs and groups below a limit together may hold
     /// a quarter of the room that is left, and what they hold beyond 256 KiB each comes out of a sixteenth of it.
     ///

@@ -51,8 +51,8 @@ fn stock_is_bounded_by_cpu_and_shrinks_with_the_head_room() {
         stir(&machine, std::slice::from_ref(&wide), 12, 2 * LEAST);
         let stock = stock_of(&wide);
         println!("{cpus} CPUs: {stock} bytes, {} a CPU", stock / cpus as u64);
-        // Sixteen of the largest request.
-        assert!(stock > 0 && stock <= cpus as u64 * 16 * 2 * LEAST);
+        // As many of the largest request.
+        assert!(stock > 0 && stock <= cpus as u64 * 32 * 2 * LEAST);
         for shift in [26, 22, 16] {
             let max = 1_u64 << shift;
             let narrow = memory.root().child(shift.to_string(), Limits::max(max));
