@@ -13,8 +13,8 @@ pub struct QueryReport {
     pub path: String,
     /// Bytes charged to the group and below it.
     pub reserved: u64,
-    /// Most bytes that were reserved for the group at one time. Includes bytes that CPUs had claimed ahead of need: for each operator
-    /// an eighth of what it has, or 128 KiB for each CPU if that is more.
+    /// Most bytes that were reserved for the group at one time. Includes stock of each operator: bytes that CPUs had claimed ahead of need,
+    /// and returned bytes that they kept ([`bursar::Builder::stock_max`]).
     pub peak: u64,
     /// Requests that were refused, by a limit, a share, or for an early spill.
     pub refused: u64,

@@ -2,8 +2,8 @@
 //!
 //! Each CPU may hold the least stock, 256 KiB, or its even part of a quarter of the room if that is less. More than that comes out of a
 //! sixteenth of the room, which all CPUs and all groups below the limit share: a CPU takes at most half of what is left of it. So many CPUs
-//! that use no stock keep nothing from the few that do, and what they hold is little beside the room: a level of pressure that counts
-//! it is off by 2 % of the limit at most.
+//! that use no stock keep nothing from the few that do, and the stock is little beside the room that there was when it was taken. Where the
+//! room has shrunk since, upkeep takes it back.
 
 /// All CPUs and groups together hold the room divided by this at most.
 const PART_FOR_ALL: u64 = 4;
@@ -14,8 +14,7 @@ const REQUESTS: u64 = 32;
 /// The stock that a CPU wishes for, however small its requests are, bytes: 64 pages of 4 KiB, the kernel's `MEMCG_CHARGE_BATCH`.
 #[doc(alias = "MEMCG_CHARGE_BATCH")]
 pub(super) const STOCK_LEAST: u64 = 64 * 4096;
-/// A group's CPUs may hold this part of what the group has as bytes that were claimed ahead of need. So its `peak` is at most so much
-/// too high.
+/// A group's CPUs claim this part of what the group has ahead of need. Its `peak` has these bytes, so they must be few.
 const AHEAD_OF_USAGE: u64 = 8;
 
 /// A request makes use of stock only if the room is at least so many times as large. So stock neither grows nor is refilled near a limit.

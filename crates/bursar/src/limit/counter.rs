@@ -17,11 +17,6 @@ use crate::tree::MarkSet;
 /// Largest usage, bytes. Sums of such numbers fit a signed word.
 pub(crate) const USAGE_MAX: u64 = 1 << 62;
 
-/// A CPU may hold large stock of the group itself.
-pub(crate) const LARGE_HERE: u64 = 1;
-/// A CPU may hold large stock of a group below.
-pub(crate) const LARGE_BELOW: u64 = 2;
-
 /// Words that slow operations of all CPUs read and few write, away from the words that all of them write.
 #[repr(align(64))]
 pub(crate) struct Settings<M: Machine> {
@@ -78,7 +73,7 @@ pub(crate) struct PageCounter<M: Machine> {
     pub(super) armed: M::Word,
     /// The sum of the caps that drains took from them. Two words that only rise, so that a reader between them errs to one side.
     pub(super) disarmed: M::Word,
-    /// Marks for stock above the least: [`LARGE_HERE`] and [`LARGE_BELOW`].
+    /// Not 0: a CPU may hold more than the least stock of this group.
     pub(crate) large: M::Word,
     /// Bytes charged while a `high` was exceeded, for which no task has waited.
     pub(crate) debt_bytes: M::Word,

@@ -35,7 +35,7 @@ mod limits;
 mod over_return;
 mod stock;
 
-pub(crate) use counter::{LARGE_HERE, USAGE_MAX};
+pub(crate) use counter::USAGE_MAX;
 pub(crate) use counters::{CHARGE_MAX, Closed, Counters, PROCESS, STOCK_MAX_MAX, StockSettings};
 pub(crate) use drain::Refusal;
 pub(crate) use events::Event;

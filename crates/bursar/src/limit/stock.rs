@@ -10,7 +10,6 @@
 use bursar_machine::{AtomicWord, CAP, CHARGED, Machine, MemoryOrder, Outcome, Shard, Slot};
 
 use super::budget;
-use super::counter::{LARGE_BELOW, LARGE_HERE};
 use super::counters::{Counters, Way};
 use super::events::Event;
 
@@ -90,15 +89,8 @@ impl<M: Machine> Counters<M> {
 
     /// Marks for upkeep that a CPU may hold large stock of `index`.
     fn mark_large(&self, index: u32) {
-        let mut mark = LARGE_HERE;
-        for at in self.tree.chain(index) {
-            let large = &self.counter(at).large;
-            // Relaxed, all: upkeep that comes too early for a mark comes again.
-            if large.load(MemoryOrder::Relaxed) & mark == 0 {
-                large.fetch_or(mark, MemoryOrder::Relaxed);
-            }
-            mark = LARGE_BELOW;
-        }
+        // Relaxed, all: upkeep that comes too early for a mark comes again.
+        self.counter(index).large.store(1, MemoryOrder::Relaxed);
         if self.much_stock.load(MemoryOrder::Relaxed) == 0 {
             self.much_stock.store(1, MemoryOrder::Relaxed);
         }

@@ -285,8 +285,8 @@ impl Builder {
     /// requests of the size that it sees if that is more. Near a limit it holds less: all CPUs and groups below a limit together may hold
     /// a quarter of the room that is left, and what they hold beyond 256 KiB each comes out of a sixteenth of it.
     ///
-    /// [`Group::reserved`] includes stock. [`Group::peak`] includes what was charged ahead of need: an eighth of what a group has, or
-    /// 128 KiB for each CPU if that is more. With 0 there is no stock, and each operation changes the counters of all groups above.
+    /// [`Group::reserved`] and [`Group::peak`] include stock. Of that, CPUs charge an eighth of what a group has ahead of need, or 128 KiB
+    /// each if that is more. The rest is returned bytes that they keep until they need them, or a tick takes them back. With 0 there is no stock, and each operation changes the counters of all groups above.
     #[doc(alias = "MEMCG_CHARGE_BATCH")]
     pub fn stock_max(self, bytes: u64) -> Self {
         let stock = StockSettings {

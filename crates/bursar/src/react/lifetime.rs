@@ -255,6 +255,19 @@ fn is_uncharged<M: Machine>(core: &Core<M>, index: u32) -> bool {
     touched.into_iter().map(charged).fold(0, i64::wrapping_add) == 0
 }
 
+/// Looks at returns that a task makes before it goes on anyway: one of them may have been preempted.
+const RETURN_ROUNDS: u32 = 1 << 14;
+
+/// Waits for tasks that are returning the last bytes of an ended group. They lower the groups above after it, and its words last. So bytes
+/// that the group has no more may be missing above for a moment.
+pub(super) fn wait_for_returns<M: Machine>(core: &Core<M>, index: u32) {
+    let mut rounds = 0;
+    while rounds < RETURN_ROUNDS && !is_uncharged(core, index) {
+        core.tree().machine.relax(rounds);
+        rounds += 1;
+    }
+}
+
 /// Ends the protection of a removed group.
 fn unprotect<M: Machine>(core: &Core<M>, index: u32) {
     let settings = &core.counters.counter(index).settings;

@@ -6,7 +6,7 @@ use super::core::Core;
 use super::hooks::Reason;
 use super::lifetime::{self, Referred};
 use super::{fork, reclaim, tell};
-use crate::limit::{LARGE_HERE, Limit};
+use crate::limit::Limit;
 use crate::tree::ROOT;
 
 /// Changes a group's `max`. When this returns, no stock below was reserved under a higher limit, and reclaimers were asked for
@@ -79,14 +79,14 @@ pub(crate) fn set_min<M: Machine>(core: &Core<M>, index: u32, min: Limit) {
 pub(crate) fn trim<M: Machine>(core: &Core<M>) {
     let now_ns = core.tree().machine.now_ns();
     // Relaxed, both: hints. Another task that trims at the same time does it once more.
-    if now_ns < core.trim_due_ns.load(MemoryOrder::Relaxed)
-        || core.counters.much_stock.swap(0, MemoryOrder::Relaxed) == 0
-    {
+    if now_ns < core.trim_due_ns.load(MemoryOrder::Relaxed) {
         return;
     }
     let due_ns = now_ns.saturating_add(core.tree().flush_period_ns);
     core.trim_due_ns.store(due_ns, MemoryOrder::Relaxed);
-    trim_below(core, ROOT);
+    if core.counters.much_stock.swap(0, MemoryOrder::Relaxed) != 0 {
+        trim_below(core, ROOT);
+    }
 }
 
 /// [`trim`] for a charge that misses the stock: in a memory where no tick has trimmed for two periods.
@@ -109,8 +109,8 @@ fn trim_below<M: Machine>(core: &Core<M>, index: u32) {
         return;
     }
     // Relaxed: a mark that is missed is seen the next time.
-    let large = counter.large.swap(0, MemoryOrder::Relaxed);
-    if large & LARGE_HERE != 0 || counter.has_much_stock() {
+    let has_large = counter.large.swap(0, MemoryOrder::Relaxed) != 0;
+    if has_large || counter.has_much_stock() {
         fork::drain(core, index);
         return tell::changed(core, index);
     }

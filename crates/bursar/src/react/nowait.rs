@@ -89,8 +89,10 @@ fn overshoot<M: Machine>(core: &Core<M>, index: u32, bytes: u64) {
     // Counted in if the way is open. If it is closed, a task drains. It may be this very thread, below a signal handler, so do
     // not wait.
     let operation = counters.begin(&counters.way(index, None));
-    if counters.claim_anyway(index, bytes).is_some() {
-        // Relaxed: upkeep looks for itself, and takes the stock back if no drain did before.
+    if counters.claim_anyway(index, bytes).is_some()
+        && counters.much_stock.load(MemoryOrder::Relaxed) == 0
+    {
+        // Relaxed, both: upkeep looks for itself, and takes the stock back if no drain did before.
         counters.much_stock.store(1, MemoryOrder::Relaxed);
     }
     // Counted in first: either a removal waits for us, or we see it.

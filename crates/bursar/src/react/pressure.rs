@@ -180,10 +180,15 @@ pub(crate) fn poll_emptied<M: Machine>(
 }
 
 /// Whether a group has ended, and no byte is charged to it or below. Then it holds no stock, and no charge is under way that
-/// began before.
+/// began before. The groups above have the bytes back, too.
 fn is_emptied<M: Machine>(core: &Core<M>, index: u32) -> bool {
     // Full: after what was returned.
-    core.tree().node(index).has_ended() && core.counters.counter(index).reserved() == 0
+    let is_returned =
+        core.tree().node(index).has_ended() && core.counters.counter(index).reserved() == 0;
+    if is_returned {
+        lifetime::wait_for_returns(core, index);
+    }
+    is_returned
 }
 
 fn wait_for<M: Machine>(
