@@ -21,7 +21,7 @@ use crate::tree::{self, ROWS};
 /// Charge of each group that is to hold stock or to use memory, bytes.
 const SMALL: u64 = 4096;
 /// A charge that is larger than the stock of a CPU, bytes.
-const LARGE: u64 = 1 << 20;
+const LARGE: u64 = 65 << 20;
 /// Threads that read the root while leaves are removed.
 const READERS: usize = 32;
 

@@ -176,7 +176,7 @@ fn nothing_that_may_not_wait_does_while_stock_is_taken_back() {
                         break;
                     }
                     let begun_ns = machine.now_ns();
-                    // Small ones that the stock covers, and large ones that it does not.
+                    // Small ones that the stock covers, and large ones that the least stock does not.
                     match query.engine().try_charge_nowait(1 + (round % 2) * 400_000) {
                         Ok(charge) => {
                             if let Some(before) = held.replace(charge) {

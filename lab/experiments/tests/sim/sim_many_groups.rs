@@ -67,7 +67,7 @@ fn charges_below_go_on_while_stock_is_taken_back() {
                         break;
                     }
                     let begun_ns = machine.now_ns();
-                    // Small, and larger than any stock.
+                    // Small, and large. While stock is taken back, neither finds any.
                     let charge = query.try_charge(100 + (round % 2) * 400_000);
                     drop(charge.expect("there is room"));
                     let took_ns = machine.now_ns() - begun_ns;
