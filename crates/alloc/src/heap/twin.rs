@@ -8,6 +8,9 @@ use std::fmt;
 
 use bursar::{Bytes, CreateError, Freshness, Group, Limits, Memory, MemoryError, NotFresh};
 
+/// The most stock of a CPU and group, bytes: that of groups whose charges are small.
+const STOCK_MAX: u64 = 256 << 10;
+
 /// Bytes that a group reserved, and bytes that its allocations really take; see [`heap_drift`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -87,7 +90,8 @@ impl Twin {
     /// [`MemoryError`], see there.
     pub fn new() -> Result<Self, MemoryError> {
         Ok(Self {
-            memory: Memory::host()?,
+            // Its reserved bytes are compared with limits, so CPUs keep little of blocks that were freed.
+            memory: Memory::builder().stock_max(STOCK_MAX).build()?,
         })
     }
 
