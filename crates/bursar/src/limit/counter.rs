@@ -73,7 +73,7 @@ pub(crate) struct PageCounter<M: Machine> {
     pub(super) armed: M::Word,
     /// The sum of the caps that drains took from them. Two words that only rise, so that a reader between them errs to one side.
     pub(super) disarmed: M::Word,
-    /// Not 0: a CPU may hold more than the least stock of this group.
+    /// Not 0, at the root: a CPU may hold more than the least stock of some group.
     pub(crate) large: M::Word,
     /// Bytes charged while a `high` was exceeded, for which no task has waited.
     pub(crate) debt_bytes: M::Word,

@@ -12,6 +12,7 @@ use bursar_machine::{AtomicWord, CAP, CHARGED, Machine, MemoryOrder, Outcome, Sh
 use super::budget;
 use super::counters::{Counters, Way};
 use super::events::Event;
+use crate::tree::ROOT;
 
 /// Value of `much_stock`: a charge found no budget for its stock.
 pub(crate) const STOCK_IN_THE_WAY: u64 = 2;
@@ -80,17 +81,21 @@ impl<M: Machine> Counters<M> {
             way.remove_cap(more);
         }
         if cap > budget::STOCK_LEAST {
-            self.mark_large(index);
+            self.mark_large();
         }
         // Marked last: a slice of a drain may run beside us, and if it took an older mark it does not come back. A drain ends
         // only when we have left.
         self.mark_holder(index, shard.0);
     }
 
-    /// Marks for upkeep that a CPU may hold large stock of `index`.
-    fn mark_large(&self, index: u32) {
+    /// Marks for upkeep that a CPU may hold large stock somewhere. At the root, because upkeep must keep no reference to the group: its name
+    /// would be taken for longer.
+    fn mark_large(&self) {
         // Relaxed, all: upkeep that comes too early for a mark comes again.
-        self.counter(index).large.store(1, MemoryOrder::Relaxed);
+        let large = &self.counter(ROOT).large;
+        if large.load(MemoryOrder::Relaxed) == 0 {
+            large.store(1, MemoryOrder::Relaxed);
+        }
         if self.much_stock.load(MemoryOrder::Relaxed) == 0 {
             self.much_stock.store(1, MemoryOrder::Relaxed);
         }

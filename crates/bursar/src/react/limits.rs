@@ -74,8 +74,8 @@ pub(crate) fn set_min<M: Machine>(core: &Core<M>, index: u32, min: Limit) {
         .store(min, MemoryOrder::Full);
 }
 
-/// Takes stock back, once a flush period: all that is below a limit whose budget is spent, and that of groups where a CPU may hold large
-/// stock. Those that use it soon have it again.
+/// Takes stock back, once a flush period: all that is below a limit whose budget is spent, and all there is if a CPU may hold large stock.
+/// Those that use it soon have it again.
 pub(crate) fn trim<M: Machine>(core: &Core<M>) {
     let now_ns = core.tree().machine.now_ns();
     // Relaxed, both: hints. Another task that trims at the same time does it once more.
