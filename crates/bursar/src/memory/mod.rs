@@ -188,7 +188,7 @@ impl<M: Machine> Memory<M> {
     ///
     /// * Flushes the whole tree if the last flush is older than the flush period.
     /// * Does a step of a pass over idle slots ([`Builder::retire_period`]).
-    /// * Takes back the stock of groups whose CPUs hold more than 256 KiB, and all stock below a limit that has too little room for it.
+    /// * Takes back all stock if a CPU may hold more than 256 KiB of a group, and else the stock below a limit that has too little room for it.
     /// * Frees records of removed groups.
     /// * Wakes tasks that wait for memory, for pressure or for the end of a group, and calls pressure callbacks, if nothing else has
     ///   done so. For example, stall falls with time alone.
