@@ -431,7 +431,7 @@ impl GroupPool {
         Some((share, entry.held()?, entry.group()?))
     }
 
-    /// Grows a spiller's reservation far from its share. `None` if it is not, and nothing has changed.
+    /// Grows the reservation of a spiller that is far from its share and belongs to no sort. `None` for others; nothing has changed then.
     #[inline(always)]
     fn try_grow_far_from_share(
         &self,
@@ -446,7 +446,7 @@ impl GroupPool {
             return None;
         }
         let (share, held, group) = self.shared_at_once(reservation)?;
-        if !share.is_far(held.bytes(), bytes) {
+        if !share.allows_roughly(held.bytes(), bytes) {
             return None;
         }
         // Before it is charged: see `FairShare::grown`.

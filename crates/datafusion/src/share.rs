@@ -132,13 +132,23 @@ impl Standing {
         }
     }
 
-    /// Returns the bytes that each spiller may hold.
-    pub(crate) fn share(&self) -> u64 {
+    /// Returns the bytes that spillers share, and the number of shares.
+    #[inline]
+    fn shared(&self) -> (u64, u64) {
         let others = self.used.saturating_sub(self.spillable);
         let parts = (self.active + self.idle.min(1)).max(1);
         // The others' bytes may be those of merges.
-        let kept_back = self.merges.min(1) * (self.limit / (parts + 1));
-        self.limit.saturating_sub(others.max(kept_back)) / parts
+        let kept_back = match self.merges {
+            0 => 0,
+            _ => self.limit / (parts + 1),
+        };
+        (self.limit.saturating_sub(others.max(kept_back)), parts)
+    }
+
+    /// Returns the bytes that each spiller may hold.
+    pub(crate) fn share(&self) -> u64 {
+        let (left, parts) = self.shared();
+        left / parts
     }
 
     /// Returns how many bytes more than it has now the group must be able to have, so that a spiller that holds `held` may have
@@ -153,41 +163,21 @@ impl Standing {
         free.saturating_add(missing.saturating_mul(parts))
     }
 
-    /// Returns whether a spiller that holds `held` may have `requested` more.
+    /// Returns whether a spiller that holds `held` may have `requested` more: no more than its share, and while others hold nothing, another
+    /// share stays free. Each request comes here, so products are compared instead of shares: a division takes as long as all else.
+    #[inline]
     pub(crate) fn allows(&self, held: u64, requested: u64) -> bool {
         if self.limit == u64::MAX {
             return true;
         }
         let standing = self.of(held);
-        let share = standing.share();
-        if held.saturating_add(requested) > share {
+        let (left, parts) = standing.shared();
+        if held.saturating_add(requested).saturating_mul(parts) > left {
             return false;
         }
-        let wanted = self.used.saturating_add(requested).saturating_add(share);
-        held == 0 || standing.idle == 0 || wanted <= self.limit
-    }
-}
-
-impl Standing {
-    /// Whether [`Standing::allows`] surely returns true. Without a division, for requests far from their share.
-    #[inline]
-    fn surely_allows(&self, held: u64, requested: u64) -> bool {
-        if self.merges > 0 {
-            return false;
-        }
-        let standing = self.of(held);
-        let parts = standing.active + standing.idle.min(1);
-        let left = (self.limit).saturating_sub(self.used.saturating_sub(self.spillable));
-        let wanted = held.saturating_add(requested);
-        if wanted
-            .checked_mul(parts.max(1))
-            .is_none_or(|all| all > left)
-        {
-            return false;
-        }
-        // Where another spiller may come there are two parts at least, so a share is half of what is left at most.
-        let used = self.used.saturating_add(requested);
-        held == 0 || standing.idle == 0 || used.saturating_add(left / 2) <= self.limit
+        let free = self.limit.checked_sub(self.used.saturating_add(requested));
+        let stays_free = |free: u64| left < (free + 1).saturating_mul(parts);
+        held == 0 || standing.idle == 0 || free.is_some_and(stays_free)
     }
 }
 
@@ -211,8 +201,7 @@ impl FairShare {
     /// Checks whether a spiller that holds `held` may have `requested` more; if not, returns the numbers that decided.
     #[inline]
     pub(crate) fn check(&self, held: u64, requested: u64) -> Result<(), Standing> {
-        let limit = self.shared.chain.max();
-        if limit == u64::MAX || self.roughly(limit).allows(held, requested) {
+        if self.allows_roughly(held, requested) {
             return Ok(());
         }
         let exact = self.exactly();
@@ -222,11 +211,11 @@ impl FairShare {
         Err(exact)
     }
 
-    /// Whether a spiller that holds `held` may surely have `requested` more.
+    /// Checks a request by counts that others change meanwhile, and by a usage that includes stock: so it may say no too early.
     #[inline]
-    pub(crate) fn is_far(&self, held: u64, requested: u64) -> bool {
+    pub(crate) fn allows_roughly(&self, held: u64, requested: u64) -> bool {
         let limit = self.shared.chain.max();
-        limit == u64::MAX || self.roughly(limit).surely_allows(held, requested)
+        limit == u64::MAX || self.roughly(limit).allows(held, requested)
     }
 
     #[inline]

@@ -7,11 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use bursar::{Freshness, HighPolicy, Limits, Memory};
 use bursar_tpch::Tables;
 use comfy_table::{CellAlignment, Table, presets};
 use datafusion::dataframe::DataFrameWriteOptions;
-use datafusion::error::Result;
-use datafusion::prelude::{SessionConfig, SessionContext};
+use datafusion::error::{DataFusionError, Result};
+use datafusion::prelude::{ParquetReadOptions, SessionConfig, SessionContext};
 
 /// The memory of a worker, bytes, and the part of it that a tenant may have.
 pub const WORKER_MAX: u64 = 48 << 20;
@@ -24,7 +25,9 @@ pub const QUERIES: [&str; 2] = [
 /// Queries of tenant A at a time.
 pub const AT_ONCE: usize = 6;
 /// Longer than any of these queries takes.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Longer than the tasks of a query that has ended take to return its bytes.
+pub const SETTLE: Duration = Duration::from_secs(10);
 
 /// Files of the table, one for each worker.
 pub const FILES: usize = 3;
@@ -49,6 +52,48 @@ pub async fn write_tables(scale: f64, to: &Path) -> std::result::Result<(), Box<
         .write_parquet(path, DataFrameWriteOptions::new(), None)
         .await?;
     Ok(())
+}
+
+/// Runs a query on the tables, as its session says, and collects its rows.
+pub async fn collect(session: &SessionContext, tables: &Path, sql: &str) -> Result<()> {
+    let lines = tables.join("lineitem");
+    session
+        .register_parquet(
+            "lineitem",
+            lines.to_string_lossy(),
+            ParquetReadOptions::default(),
+        )
+        .await?;
+    let rows = async { session.sql(sql).await?.collect().await };
+    let late = |_| DataFusionError::Execution(format!("no end in {PATIENCE:?}"));
+    tokio::time::timeout(PATIENCE, rows).await.map_err(late)??;
+    Ok(())
+}
+
+/// The memory of a worker, with a group for each tenant.
+pub fn memory_of_tenants(are_limited: bool) -> std::result::Result<Memory, Box<dyn Error>> {
+    let builder = Memory::builder().max(WORKER_MAX);
+    let memory = builder.high_policy(HighPolicy::Owe).build()?;
+    for (tenant, max) in TENANTS {
+        let limits = match are_limited {
+            true => Limits::max(max),
+            false => Limits::none(),
+        };
+        // A group lives as long as a handle, and this one until [`settle`] closes it.
+        std::mem::forget(memory.root().child(tenant, limits)?);
+    }
+    Ok(memory)
+}
+
+/// Closes the tenants' groups, and waits until their bytes are back. Returns those that are not.
+pub async fn settle(memory: &Memory) -> u64 {
+    for tenant in memory.root().children() {
+        tenant.close().expect("it is not the root");
+        // Late or not, the bytes that are left tell.
+        let _ = tokio::time::timeout(SETTLE, tenant.emptied()).await;
+    }
+    let reading = memory.root().read(Freshness::Exact);
+    reading.map_or(0, |reading| reading.usage_bytes())
 }
 
 /// The outcome of a load: tenant A's queries, failures of both; times of tenant B's queries; the first error.

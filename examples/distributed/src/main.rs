@@ -33,7 +33,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 use comfy_table::Table;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::SessionStateBuilder;
-use datafusion::prelude::{ParquetReadOptions, SessionConfig, SessionContext};
+use datafusion::prelude::{SessionConfig, SessionContext};
 use datafusion_distributed::{DistributedExt, SessionStateBuilderExt, WorkerResolver};
 use http::{HeaderMap, HeaderValue};
 use url::Url;
@@ -41,7 +41,7 @@ use url::Url;
 use admission::{Coordinator, Part};
 use cluster::{Cluster, WORKERS};
 use load::{
-    AT_ONCE, COLUMNS, Load, PATIENCE, QUERIES, TENANTS, WORKER_MAX, first_line, load, row, table,
+    AT_ONCE, COLUMNS, Load, QUERIES, TENANTS, WORKER_MAX, collect, first_line, load, row, table,
     write_tables,
 };
 use worker::{GRANTED, Kind, PART, PATH, Row};
@@ -212,18 +212,7 @@ async fn run(workers: &[Url], tables: &Path, part: Part, sql: &str) -> Result<()
         .with_distributed_file_scan_config_bytes_per_partition(1)?
         .build();
     let session = SessionContext::from(state);
-    let lines = tables.join("lineitem");
-    session
-        .register_parquet(
-            "lineitem",
-            lines.to_string_lossy(),
-            ParquetReadOptions::default(),
-        )
-        .await?;
-    let rows = async { session.sql(sql).await?.collect().await };
-    let late = |_| DataFusionError::Execution(format!("no end in {PATIENCE:?}"));
-    tokio::time::timeout(PATIENCE, rows).await.map_err(late)??;
-    Ok(())
+    collect(&session, tables, sql).await
 }
 
 /// A query that may have all that its tenant may have.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use bursar::{Freshness, HighPolicy, Level, Limits, Memory};
+use bursar::{Level, Memory};
 use bursar_datafusion::{FairShare, History, Pools};
 use clap::ValueEnum;
 use datafusion::error::{DataFusionError, Result};
@@ -15,7 +15,7 @@ use tokio::net::TcpListener;
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::transport::Server;
 
-use crate::load::{AT_ONCE, TENANTS, WORKER_MAX};
+use crate::load::{AT_ONCE, SETTLE, WORKER_MAX, memory_of_tenants, settle};
 
 /// The part of a worker's memory that each of the queries that run at a time has, if parts are fixed.
 pub const PART: u64 = WORKER_MAX / (AT_ONCE as u64 + 1);
@@ -24,6 +24,7 @@ pub const PART: u64 = WORKER_MAX / (AT_ONCE as u64 + 1);
 pub const PATH: &str = "bursar-path";
 /// The header with the bytes that a query was granted on each worker.
 pub const GRANTED: &str = "bursar-granted";
+
 /// Pool that gives memory to queries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Kind {
@@ -70,10 +71,7 @@ pub struct Node {
 impl Node {
     pub fn new(name: &str, kind: Kind) -> std::result::Result<Self, Box<dyn std::error::Error>> {
         // Limits are the worker's own: nobody adds up what a tenant has on other workers.
-        let memory = Memory::builder()
-            .max(WORKER_MAX)
-            .high_policy(HighPolicy::Owe)
-            .build()?;
+        let memory = memory_of_tenants(kind != Kind::Alone)?;
         let history = History::new(10_000);
         let kept = history.clone();
         let pools = Pools::below(memory.root()).settings(move |builder, group| {
@@ -86,14 +84,6 @@ impl Node {
                 _ => builder,
             })
         });
-        for (tenant, max) in TENANTS {
-            let limits = match kind {
-                Kind::Alone => Limits::none(),
-                _ => Limits::max(max),
-            };
-            // A group lives as long as a handle, and this one as long as the process.
-            std::mem::forget(memory.root().child(tenant, limits)?);
-        }
         let shared_pool: Arc<dyn MemoryPool> = match kind {
             Kind::FairSpill => Arc::new(FairSpillPool::new(WORKER_MAX as usize)),
             _ => Arc::new(GreedyMemoryPool::new(WORKER_MAX as usize)),
@@ -168,22 +158,16 @@ impl Node {
         self.history.finished().into_iter().map(row).collect()
     }
 
-    /// Bytes that are reserved now.
-    pub fn reserved(&self) -> u64 {
-        let shared = self.shared_pool.reserved() as u64;
-        let reading = self.memory.root().read(Freshness::Exact);
-        shared + reading.map_or(0, |reading| reading.usage_bytes())
-    }
-
-    /// Waits until the tasks of queries that have ended have returned all.
+    /// Ends the worker's groups, and waits until the tasks of queries that have ended have returned all. Returns the bytes that are left.
     pub async fn settle(&self) -> u64 {
-        for _ in 0..200 {
-            if self.reserved() == 0 {
-                return 0;
+        // DataFusion's pools tell nobody of a return.
+        let shared = async {
+            while self.shared_pool.reserved() > 0 {
+                tokio::task::yield_now().await;
             }
-            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-        }
-        self.reserved()
+        };
+        let _ = tokio::time::timeout(SETTLE, shared).await;
+        self.shared_pool.reserved() as u64 + settle(&self.memory).await
     }
 }
 

@@ -5,16 +5,18 @@
 //! that use no stock keep nothing from the few that do, and the stock is little beside the room that there was when it was taken. Where the
 //! room has shrunk since, upkeep takes it back.
 
-/// All CPUs and groups together hold the room divided by this at most.
+/// All CPUs and groups together hold the room divided by this at most. Judgement.
 const PART_FOR_ALL: u64 = 4;
-/// CPUs whose requests are large share the room divided by this.
+/// CPUs whose requests are large share the room divided by this. Judgement: stock that is taken where levels of pressure
+/// begin and end, at 65 to 95 % of a limit, is then 2.2 % of the limit at most.
 const PART_FOR_LARGE: u64 = 16;
-/// Requests of its size that a CPU's stock covers. Judgement: of a ramp of 64 requests and their return ten then miss the stock.
+/// Requests of its size that a CPU's stock covers. Chosen by `bursar-bench reservation`: a ramp of 64 requests cost 3.1 times `GreedyMemoryPool`
+/// with 16, and 2.0 times with 32.
 const REQUESTS: u64 = 32;
 /// The stock that a CPU wishes for, however small its requests are, bytes: 64 pages of 4 KiB, the kernel's `MEMCG_CHARGE_BATCH`.
 #[doc(alias = "MEMCG_CHARGE_BATCH")]
 pub(super) const STOCK_LEAST: u64 = 64 * 4096;
-/// A group's CPUs claim this part of what the group has ahead of need. Its `peak` has these bytes, so they must be few.
+/// A group's CPUs claim what the group has, divided by this, ahead of need. Its `peak` has these bytes, so they must be few. Judgement.
 const AHEAD_OF_USAGE: u64 = 8;
 
 /// A request makes use of stock only if the room is at least so many times as large. So stock neither grows nor is refilled near a limit.
@@ -46,8 +48,6 @@ pub(super) struct Budget {
     pub(super) room: u64,
     /// Bytes that all CPUs may hold as stock for the group and all below it.
     pub(super) caps: u64,
-    /// CPUs of the machine.
-    pub(super) cpus: u64,
 }
 
 impl Budget {
@@ -56,18 +56,17 @@ impl Budget {
         self.caps <= self.room / PART_FOR_ALL
     }
 
-    /// The stock that a CPU may hold here, which may hold `seen` already.
-    pub(super) fn cap(self, seen: u64) -> u64 {
+    /// The stock that one of the machine's CPUs may hold here, which may hold `seen` already.
+    pub(super) fn cap(self, cpus: u64, seen: u64) -> u64 {
         let whole = self.room / PART_FOR_ALL;
-        let least = STOCK_LEAST
-            .min(whole / self.cpus.max(1))
-            .saturating_sub(seen);
+        let least = STOCK_LEAST.min(whole / cpus).saturating_sub(seen);
         let least = least.min(whole.saturating_sub(self.caps));
         let large = (self.room / PART_FOR_LARGE).saturating_sub(self.caps) / 2;
         seen.saturating_add(least.max(large))
     }
 
-    /// Whether CPUs that came first may keep others from having stock, or the room has shrunk since.
+    /// Whether CPUs that came first may keep others from having stock, or the room has shrunk since: less than a quarter of the budget is
+    /// left. Judgement.
     pub(super) fn is_spent(self) -> bool {
         self.caps > self.room.saturating_add(self.caps) / PART_FOR_ALL / 4 * 3
     }
@@ -93,10 +92,9 @@ mod tests {
                 let budget = Budget {
                     room,
                     caps: caps.iter().sum(),
-                    cpus,
                 };
                 let request = 1 << random.below(27);
-                let cap = budget.cap(caps[at]).min(wish(request, 64 << 20));
+                let cap = budget.cap(cpus, caps[at]).min(wish(request, 64 << 20));
                 caps[at] = cap.max(caps[at]);
                 let raised = Budget {
                     caps: caps.iter().sum(),

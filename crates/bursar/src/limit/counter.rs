@@ -73,8 +73,6 @@ pub(crate) struct PageCounter<M: Machine> {
     pub(super) armed: M::Word,
     /// The sum of the caps that drains took from them. Two words that only rise, so that a reader between them errs to one side.
     pub(super) disarmed: M::Word,
-    /// Not 0, at the root: a CPU may hold more than the least stock of some group.
-    pub(crate) large: M::Word,
     /// Bytes charged while a `high` was exceeded, for which no task has waited.
     pub(crate) debt_bytes: M::Word,
     /// Marks of a group that returned too much; see `over_return.rs`.
@@ -121,7 +119,6 @@ impl<M: Machine> PageCounter<M> {
             holding_children: MarkSet::new(0),
             armed: M::Word::new(0),
             disarmed: M::Word::new(0),
-            large: M::Word::new(0),
             debt_bytes: M::Word::new(0),
             over_return: M::Word::new(0),
             put_off: M::Word::new(0),
@@ -156,7 +153,7 @@ impl<M: Machine> PageCounter<M> {
         self.settings.high.store(limits.high, MemoryOrder::Full);
         self.settings.low.store(limits.low, MemoryOrder::Full);
         self.settings.min.store(limits.min, MemoryOrder::Full);
-        for word in [&self.peak, &self.overshot, &self.large, &self.debt_bytes] {
+        for word in [&self.peak, &self.overshot, &self.debt_bytes] {
             word.store(0, MemoryOrder::Relaxed);
         }
         self.events.clear();
@@ -339,19 +336,18 @@ impl<M: Machine> PageCounter<M> {
     }
 
     /// The budget of stock at and below this group; `None` if it has no limit.
-    pub(super) fn budget(&self, cpus: u64) -> Option<Budget> {
+    pub(super) fn budget(&self) -> Option<Budget> {
         let limit = self.stock_limit();
         (limit != Limit::MAX).then(|| Budget {
             // Relaxed: a charge that misses these bytes takes the stock back before it is refused.
             room: limit.saturating_sub(self.bytes.claimed.load(MemoryOrder::Relaxed)),
             caps: self.stock_max(),
-            cpus,
         })
     }
 
     /// Whether the CPUs may hold so much stock below that upkeep takes it back.
     pub(crate) fn has_much_stock(&self) -> bool {
-        self.budget(1).is_some_and(Budget::is_spent)
+        self.budget().is_some_and(Budget::is_spent)
     }
 
     /// Bounds on the bytes charged at and below this group, each at some moment of this call. The usage is charged or stock, and

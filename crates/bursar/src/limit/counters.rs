@@ -38,8 +38,8 @@ pub(crate) struct Counters<M: Machine> {
     /// Not 0: something changed, and listeners were not told yet.
     pub(crate) untold: M::Word,
     operations: Operations<M>,
-    /// Not 0: upkeep may find stock to take back. [`super::STOCK_IN_THE_WAY`]: a charge missed it.
-    pub(crate) much_stock: M::Word,
+    /// Reasons for upkeep to take stock back; see [`StockNews`].
+    stock_news: M::Word,
     /// 0, or a group that returned too much and that no task has looked after yet, or a mark for several: see `over_return.rs`.
     pub(super) over_returned: M::Word,
     /// Not 0: such a group was printed.
@@ -66,6 +66,17 @@ impl Default for StockSettings {
             shards_per_slice: SHARDS_PER_SLICE,
         }
     }
+}
+
+/// Reasons for upkeep to take stock back, one bit each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StockNews {
+    /// A limit may have too little room for the stock below it.
+    Spent = 1,
+    /// A charge found no budget for its stock.
+    Missed = 2,
+    /// A CPU may hold more than the least stock of a group. No group is named: upkeep that refers to one keeps its name taken.
+    Large = 4,
 }
 
 /// A slow operation under way, until dropped. No group on its way to the root is closed meanwhile.
@@ -105,7 +116,7 @@ impl<M: Machine> Counters<M> {
             listeners: M::Word::new(0),
             untold: M::Word::new(0),
             operations: Operations::new(&tree.machine),
-            much_stock: M::Word::new(0),
+            stock_news: M::Word::new(0),
             over_returned: M::Word::new(0),
             has_told: M::Word::new(0),
             some_high: AtomicBool::new(limits.high != Limit::MAX),
@@ -322,6 +333,25 @@ impl<M: Machine> Counters<M> {
         }
     }
 
+    /// Leaves a reason to take stock back to upkeep. Async-signal-safe.
+    pub(crate) fn note_stock(&self, news: StockNews) {
+        // Relaxed, here and below: upkeep looks for itself, and comes again.
+        if !self.has_stock_news(news) {
+            self.stock_news.fetch_or(news as u64, MemoryOrder::Relaxed);
+        }
+    }
+
+    /// Whether upkeep has that reason to take stock back.
+    pub(crate) fn has_stock_news(&self, news: StockNews) -> bool {
+        self.stock_news.load(MemoryOrder::Relaxed) & news as u64 != 0
+    }
+
+    /// Takes all reasons: whether there is any, and whether [`StockNews::Large`] is one.
+    pub(crate) fn take_stock_news(&self) -> (bool, bool) {
+        let news = self.stock_news.swap(0, MemoryOrder::Relaxed);
+        (news != 0, news & StockNews::Large as u64 != 0)
+    }
+
     /// Leaves telling listeners to the next operation that may call them, if there are any on the way from `index` up to, and
     /// without, `end`. Async-signal-safe.
     pub(crate) fn mark_untold(&self, index: u32, end: Option<u32>) {
@@ -394,22 +424,18 @@ impl<'a, M: Machine> Way<'a, M> {
     /// The stock that a CPU may hold, which may hold `seen` already: the least of what the limits on the way allow.
     pub(super) fn cap(&self, seen: u64, wish: u64) -> u64 {
         let cpus = self.counters.tree.machine.cpus() as u64;
-        let budgets = self
-            .list()
-            .iter()
-            .filter_map(|counter| counter.budget(cpus));
-        budgets.fold(wish, |cap, budget| cap.min(budget.cap(seen)))
+        let budgets = self.list().iter().filter_map(|counter| counter.budget());
+        budgets.fold(wish, |cap, budget| cap.min(budget.cap(cpus, seen)))
     }
 
     /// Counts `more` that a CPU of the group may hold, unless that is more than a limit on the way allows. Returns whether it is counted.
     ///
     /// Counted before there is any stock, so that a reader's range contains it. Of two that are counted at once, the later sees both.
     pub(super) fn add_cap(&self, more: u64) -> bool {
-        let cpus = self.counters.tree.machine.cpus() as u64;
         let refuses = |counter: &&PageCounter<M>| {
             // Full, here and below: pairs with `usage_range`.
             counter.armed.fetch_add(more, MemoryOrder::Full);
-            counter.budget(cpus).is_some_and(|budget| !budget.holds())
+            counter.budget().is_some_and(|budget| !budget.holds())
         };
         match self.list().iter().position(refuses) {
             None => true,

@@ -36,10 +36,12 @@ mod over_return;
 mod stock;
 
 pub(crate) use counter::USAGE_MAX;
-pub(crate) use counters::{CHARGE_MAX, Closed, Counters, PROCESS, STOCK_MAX_MAX, StockSettings};
+pub(crate) use counters::{
+    CHARGE_MAX, Closed, Counters, PROCESS, STOCK_MAX_MAX, StockNews, StockSettings,
+};
 pub(crate) use drain::Refusal;
 pub(crate) use events::Event;
 pub use events::Events;
 pub(crate) use limits::Limit;
 pub use limits::Limits;
-pub(crate) use stock::{STOCK_IN_THE_WAY, Short};
+pub(crate) use stock::Short;

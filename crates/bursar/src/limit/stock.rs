@@ -10,12 +10,8 @@
 use bursar_machine::{AtomicWord, CAP, CHARGED, Machine, MemoryOrder, Outcome, Shard, Slot};
 
 use super::budget;
-use super::counters::{Counters, Way};
+use super::counters::{Counters, StockNews, Way};
 use super::events::Event;
-use crate::tree::ROOT;
-
-/// Value of `much_stock`: a charge found no budget for its stock.
-pub(crate) const STOCK_IN_THE_WAY: u64 = 2;
 
 /// Reason why a charge does not fit at first sight.
 #[derive(Debug)]
@@ -50,10 +46,9 @@ impl<M: Machine> Counters<M> {
             true => wish,
             false => way.cap(seen, wish),
         };
-        // A limit is near, or others hold the stock below it. Relaxed, both: upkeep looks for itself.
-        if cap < wish && self.much_stock.load(MemoryOrder::Relaxed) != STOCK_IN_THE_WAY {
-            self.much_stock
-                .store(STOCK_IN_THE_WAY, MemoryOrder::Relaxed);
+        // A limit is near, or others hold the stock below it.
+        if cap < wish {
+            self.note_stock(StockNews::Missed);
         }
         budget::ahead(bytes, cap, way.claimed(), way.caps(), room)
     }
@@ -81,24 +76,11 @@ impl<M: Machine> Counters<M> {
             way.remove_cap(more);
         }
         if cap > budget::STOCK_LEAST {
-            self.mark_large();
+            self.note_stock(StockNews::Large);
         }
         // Marked last: a slice of a drain may run beside us, and if it took an older mark it does not come back. A drain ends
         // only when we have left.
         self.mark_holder(index, shard.0);
-    }
-
-    /// Marks for upkeep that a CPU may hold large stock somewhere. At the root, because upkeep must keep no reference to the group: its name
-    /// would be taken for longer.
-    fn mark_large(&self) {
-        // Relaxed, all: upkeep that comes too early for a mark comes again.
-        let large = &self.counter(ROOT).large;
-        if large.load(MemoryOrder::Relaxed) == 0 {
-            large.store(1, MemoryOrder::Relaxed);
-        }
-        if self.much_stock.load(MemoryOrder::Relaxed) == 0 {
-            self.much_stock.store(1, MemoryOrder::Relaxed);
-        }
     }
 
     /// Marks that a shard of `index` may hold stock, up to the root. Slow operations only: the last step of a drain waits for

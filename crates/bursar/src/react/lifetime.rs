@@ -255,7 +255,7 @@ fn is_uncharged<M: Machine>(core: &Core<M>, index: u32) -> bool {
     touched.into_iter().map(charged).fold(0, i64::wrapping_add) == 0
 }
 
-/// Looks at returns that a task makes before it goes on anyway: one of them may have been preempted.
+/// Looks at returns that a task makes before it goes on anyway: the returning one may have been preempted. Judgement: some 10 ms.
 const RETURN_ROUNDS: u32 = 1 << 14;
 
 /// Waits for tasks that are returning the last bytes of an ended group. They lower the groups above after it, and its words last. So bytes

@@ -84,8 +84,10 @@ pub(crate) fn trim<M: Machine>(core: &Core<M>) {
     }
     let due_ns = now_ns.saturating_add(core.tree().flush_period_ns);
     core.trim_due_ns.store(due_ns, MemoryOrder::Relaxed);
-    if core.counters.much_stock.swap(0, MemoryOrder::Relaxed) != 0 {
-        trim_below(core, ROOT);
+    match core.counters.take_stock_news() {
+        (_, true) => take_back(core, ROOT),
+        (true, false) => trim_below(core, ROOT),
+        (false, false) => {}
     }
 }
 
@@ -103,16 +105,18 @@ pub(super) fn trim_if_late<M: Machine>(core: &Core<M>) {
     }
 }
 
+fn take_back<M: Machine>(core: &Core<M>, index: u32) {
+    fork::drain(core, index);
+    tell::changed(core, index);
+}
+
 fn trim_below<M: Machine>(core: &Core<M>, index: u32) {
     let counter = core.counters.counter(index);
     if counter.stock_max() == 0 {
         return;
     }
-    // Relaxed: a mark that is missed is seen the next time.
-    let has_large = counter.large.swap(0, MemoryOrder::Relaxed) != 0;
-    if has_large || counter.has_much_stock() {
-        fork::drain(core, index);
-        return tell::changed(core, index);
+    if counter.has_much_stock() {
+        return take_back(core, index);
     }
     let mut below: Vec<Referred<'_, M>> = Vec::new();
     core.tree().for_each_child(index, |_, child| {

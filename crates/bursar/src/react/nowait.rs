@@ -1,12 +1,12 @@
 //! Charges and returns past the fast path that never wait, drain or allocate, and call nothing. All are async-signal-safe. They leave it
 //! to the next operation that may wait to tell listeners.
 
-use bursar_machine::{AtomicWord, Machine, MemoryOrder, Outcome};
+use bursar_machine::{Machine, Outcome};
 
 use super::core::Core;
 use super::error::NowaitError;
 use super::{fork, high};
-use crate::limit::{CHARGE_MAX, Closed};
+use crate::limit::{CHARGE_MAX, Closed, StockNews};
 
 /// Charges `bytes` without waiting, draining or allocating. Call after the fast path gave `outcome`.
 #[cold]
@@ -39,9 +39,9 @@ fn charge<M: Machine>(core: &Core<M>, index: u32, bytes: u64) -> Result<(), Nowa
     }
     let ahead = counters.claim_ahead(&way, bytes);
     let ahead = ahead.map_err(|_| NowaitError::LimitReached)?;
-    // A limit may be near, and a thread that only allocates never drains. Relaxed, both: upkeep looks for itself.
-    if ahead == 0 && counters.much_stock.load(MemoryOrder::Relaxed) == 0 {
-        counters.much_stock.store(1, MemoryOrder::Relaxed);
+    // A limit may be near, and a thread that only allocates never drains.
+    if ahead == 0 {
+        counters.note_stock(StockNews::Spent);
     }
     let reserved = counters.commit_charge(&way, bytes, ahead);
     high::owe_if_above(core, index, reserved);
@@ -89,11 +89,9 @@ fn overshoot<M: Machine>(core: &Core<M>, index: u32, bytes: u64) {
     // Counted in if the way is open. If it is closed, a task drains. It may be this very thread, below a signal handler, so do
     // not wait.
     let operation = counters.begin(&counters.way(index, None));
-    if counters.claim_anyway(index, bytes).is_some()
-        && counters.much_stock.load(MemoryOrder::Relaxed) == 0
-    {
-        // Relaxed, both: upkeep looks for itself, and takes the stock back if no drain did before.
-        counters.much_stock.store(1, MemoryOrder::Relaxed);
+    if counters.claim_anyway(index, bytes).is_some() {
+        // Takes the stock back if no drain did before.
+        counters.note_stock(StockNews::Spent);
     }
     // Counted in first: either a removal waits for us, or we see it.
     counters.commit_anyway(index, bytes, operation.is_ok());

@@ -3,7 +3,7 @@
 
 use std::task::{Poll, Waker};
 
-use bursar_machine::{AtomicWord, Machine, MemoryOrder, Outcome};
+use bursar_machine::{Machine, Outcome};
 
 use super::core::Core;
 use super::core::HighPolicy;
@@ -13,7 +13,7 @@ use super::reclaim::{RECLAIM_TRIES, Round};
 use super::refusal::{self, Refused};
 use super::wait::{self, Pass, Ticket};
 use super::{fork, high, lifetime, limits, nowait, reclaim, tell, trace};
-use crate::limit::{CHARGE_MAX, Event, Refusal, STOCK_IN_THE_WAY, Short};
+use crate::limit::{CHARGE_MAX, Event, Refusal, Short, StockNews};
 
 /// Next step of a charge that is neither made nor refused yet.
 enum Next {
@@ -241,8 +241,8 @@ impl<M: Machine> Drop for Unheld<'_, M> {
 /// Tells listeners of a charge that reserved `reserved`, and pays for a `high`. Returns the `bytes` charged if a callback
 /// unwinds.
 fn settle<M: Machine>(core: &Core<M>, index: u32, bytes: u64, reserved: u64, policy: HighPolicy) {
-    // Relaxed: a hint. In a memory without a ticker nobody else does it.
-    let may_trim = core.counters.much_stock.load(MemoryOrder::Relaxed) == STOCK_IN_THE_WAY;
+    // In a memory without a ticker nobody else does it.
+    let may_trim = core.counters.has_stock_news(StockNews::Missed);
     let is_observed = !core.counters.is_unobserved();
     if !may_trim && !is_observed {
         return;

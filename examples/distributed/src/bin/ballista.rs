@@ -41,7 +41,7 @@ use ballista_executor::execution_engine::{
 };
 use ballista_executor::executor_process::{ExecutorProcessConfig, start_executor_process};
 use ballista_scheduler::standalone::new_standalone_scheduler;
-use bursar::{Bytes, Freshness, HighPolicy, Limits, Memory};
+use bursar::{Bytes, Memory};
 use bursar_datafusion::{FairShare, GroupPool, History, Pools};
 use clap::Parser;
 use datafusion::error::{DataFusionError, Result};
@@ -49,12 +49,12 @@ use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::execution::{SessionStateBuilder, TaskContext};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::metrics::MetricsSet;
-use datafusion::prelude::{ParquetReadOptions, SessionConfig, SessionContext};
+use datafusion::prelude::{SessionConfig, SessionContext};
 
 use admission::{Coordinator, Part};
 use load::{
-    AT_ONCE, COLUMNS, Load, PATIENCE, QUERIES, TENANTS, WORKER_MAX, first_line, load, row, table,
-    write_tables,
+    AT_ONCE, COLUMNS, Load, QUERIES, TENANTS, WORKER_MAX, collect, first_line, load,
+    memory_of_tenants, row, settle, table, write_tables,
 };
 
 const HOST: &str = "127.0.0.1";
@@ -178,18 +178,7 @@ async fn run_query(url: &str, tables: &Path, part: Part, sql: &str) -> Result<()
         .with_config(config)
         .build();
     let session = SessionContext::remote_with_state(url, state).await?;
-    let lines = tables.join("lineitem");
-    session
-        .register_parquet(
-            "lineitem",
-            lines.to_string_lossy(),
-            ParquetReadOptions::default(),
-        )
-        .await?;
-    let rows = async { session.sql(sql).await?.collect().await };
-    let late = |_| DataFusionError::Execution(format!("no end in {PATIENCE:?}"));
-    tokio::time::timeout(PATIENCE, rows).await.map_err(late)??;
-    Ok(())
+    collect(&session, tables, sql).await
 }
 
 /// A scheduler and an executor.
@@ -204,18 +193,7 @@ struct Node {
 
 impl Node {
     async fn start(kind: Kind) -> std::result::Result<Self, Box<dyn Error>> {
-        let memory = Memory::builder()
-            .max(WORKER_MAX)
-            .high_policy(HighPolicy::Owe)
-            .build()?;
-        for (tenant, max) in TENANTS {
-            let limits = match kind {
-                Kind::Alone => Limits::none(),
-                _ => Limits::max(max),
-            };
-            // A group lives as long as a handle, and this one as long as the process.
-            std::mem::forget(memory.root().child(tenant, limits)?);
-        }
+        let memory = memory_of_tenants(kind != Kind::Alone)?;
         let history = History::new(10_000);
         let kept = history.clone();
         let pools = Pools::below(memory.root()).settings(move |builder, group| {
@@ -272,18 +250,7 @@ impl Node {
 
     /// Ends the executor. All bytes must have come back.
     async fn end(self) -> std::result::Result<(), Box<dyn Error>> {
-        let mut left = 0;
-        for _ in 0..200 {
-            left = self
-                .memory
-                .root()
-                .read(Freshness::Exact)
-                .map_or(0, |reading| reading.usage_bytes());
-            if left == 0 {
-                break;
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
+        let left = settle(&self.memory).await;
         self.executor.abort();
         if left > 0 {
             return Err(format!("{left} bytes are still reserved on the executor").into());
