@@ -181,7 +181,10 @@ impl<M: Machine> Counters<M> {
             {
                 return None;
             }
-            if way.room(0).unwrap_or(0) < budget::ROOM_FOR_STOCK.saturating_mul(bytes) {
+            // More than the group has: stock would only hide that.
+            if way.claimed() < bytes
+                || way.room(0).unwrap_or(0) < budget::ROOM_FOR_STOCK.saturating_mul(bytes)
+            {
                 return None;
             }
             self.arm(way, shard, bytes);
