@@ -181,7 +181,7 @@ impl<M: Machine> Counters<M> {
             {
                 return None;
             }
-            // More than the group has: stock would only hide that.
+            // A return of more than the group has is a bug, which stock would hide.
             if way.claimed() < bytes
                 || way.room(0).unwrap_or(0) < budget::ROOM_FOR_STOCK.saturating_mul(bytes)
             {

@@ -85,6 +85,19 @@ fn bytes_that_stock_took_show_when_the_stock_is_taken_back() {
     assert_eq!(usage(&memory.root()), (0, 0, 0));
 }
 
+/// A CPU's stock would cover the request.
+#[test]
+fn a_return_of_more_than_a_group_has_shows_at_once() {
+    let memory = Memory::builder().build().unwrap();
+    let group = memory.root().child("group", Limits::none()).unwrap();
+    group.try_charge(MIB).unwrap().forget();
+    return_unchecked(&group, 2 * MIB);
+    let reading = group.read(Freshness::Exact).unwrap();
+    assert_eq!(reading.over_returned(), MIB);
+    assert_eq!(usage(&group), (0, 0, 0));
+    assert_eq!((group.reserved(), memory.reserved()), (0, 0));
+}
+
 #[test]
 fn others_keep_what_is_theirs_whatever_one_returns() {
     let (memory, a, b) = tenants();

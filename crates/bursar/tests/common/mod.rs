@@ -31,15 +31,19 @@ use bursar::{
 pub use bursar_check::model::statistics::{BALANCE, BATCHED, EAGER, ROWS, STATISTICS};
 
 pub fn memory() -> Memory {
-    let builder = Memory::builder().statistics(STATISTICS);
-    builder.build().expect("the host starts")
+    Memory::builder()
+        .statistics(STATISTICS)
+        .build()
+        .expect("the host starts")
 }
 
 /// A memory where no CPU holds stock that covers a charge of a [`UNIT`].
 pub fn memory_with_least_stock() -> Memory {
-    let builder = Memory::builder().statistics(STATISTICS);
-    let builder = builder.stock_max(LEAST_STOCK);
-    builder.build().expect("the host starts")
+    Memory::builder()
+        .statistics(STATISTICS)
+        .stock_max(LEAST_STOCK)
+        .build()
+        .expect("the host starts")
 }
 
 /// The stock of a CPU and group whose charges are small, bytes.
