@@ -11,7 +11,7 @@ const PART_FOR_ALL: u64 = 4;
 /// begin and end, at 65 to 95 % of a limit, is then 2.2 % of the limit at most.
 const PART_FOR_LARGE: u64 = 16;
 /// Requests of its size that a CPU's stock covers. Chosen by `bursar-bench reservation`: a ramp of 64 requests cost 3.1 times `GreedyMemoryPool`
-/// with 16, and 2.0 times with 32.
+/// with 16, and 2.0 to 2.4 times with 32.
 const REQUESTS: u64 = 32;
 /// The stock that a CPU wishes for, however small its requests are, bytes: 64 pages of 4 KiB, the kernel's `MEMCG_CHARGE_BATCH`.
 #[doc(alias = "MEMCG_CHARGE_BATCH")]
