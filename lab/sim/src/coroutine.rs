@@ -7,7 +7,7 @@
 use std::cell::{Cell, RefCell};
 use std::ptr::{self, NonNull};
 
-use corosensei::stack::DefaultStack;
+use corosensei::stack::{DefaultStack, Stack, StackPointer};
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 
 /// Address space of one stack, bytes. Pages that are not touched take no memory.
@@ -15,18 +15,55 @@ const STACK_BYTES: usize = 256 << 10;
 /// Number of stacks that are kept for reuse.
 const STACKS_KEPT: usize = 1 << 15;
 
+/// Number of places at which a stack may begin, a cache line apart. Stacks lie pages apart: if all began at the same place of a page,
+/// their lines would compete for the same few sets of the host's cache.
+const COLOURS: usize = 32;
+
 type Switch = Yielder<(), ()>;
 
 thread_local! {
     /// Switch of the routine that runs now on this thread; null outside of all.
     static RUNNING: Cell<*const Switch> = const { Cell::new(ptr::null()) };
-    static STACKS: RefCell<Vec<DefaultStack>> = const { RefCell::new(Vec::new()) };
+    static STACKS: RefCell<Vec<Coloured>> = const { RefCell::new(Vec::new()) };
+    /// Number of stacks made so far.
+    static MADE: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Stack that begins below its top.
+struct Coloured {
+    stack: DefaultStack,
+    below_top: usize,
+}
+
+impl Coloured {
+    fn new() -> std::io::Result<Self> {
+        let number = MADE.replace(MADE.get() + 1);
+        Ok(Self {
+            stack: DefaultStack::new(STACK_BYTES)?,
+            below_top: number % COLOURS * 64,
+        })
+    }
+}
+
+// SAFETY: it is the stack inside, with its guard page, less at most 2 KiB of 256. Its base is aligned, because 64 is a multiple of
+// every stack's alignment.
+unsafe impl Stack for Coloured {
+    #[inline]
+    fn base(&self) -> StackPointer {
+        let base = self.stack.base().get() - self.below_top;
+        StackPointer::new(base).expect("far above 0")
+    }
+
+    #[inline]
+    fn limit(&self) -> StackPointer {
+        self.stack.limit()
+    }
 }
 
 /// Stack of a task, and the place where it stopped.
 pub(crate) struct Routine {
     /// `Some` until dropped.
-    coroutine: Option<Coroutine<(), (), (), DefaultStack>>,
+    coroutine: Option<Coroutine<(), (), (), Coloured>>,
     switch: *const Switch,
 }
 
@@ -40,7 +77,7 @@ impl Routine {
     /// All that `body` borrows must live until the routine has ended or is dropped.
     pub(crate) unsafe fn new<'scope>(body: Box<dyn FnOnce() + 'scope>) -> std::io::Result<Self> {
         let kept = STACKS.with_borrow_mut(Vec::pop);
-        let stack = kept.map_or_else(|| DefaultStack::new(STACK_BYTES), Ok)?;
+        let stack = kept.map_or_else(Coloured::new, Ok)?;
         let start = move |switch: &Switch, ()| {
             RUNNING.set(switch);
             body();
@@ -54,6 +91,7 @@ impl Routine {
     }
 
     /// Runs on until the routine suspends itself (`false`) or ends (`true`).
+    #[inline]
     pub(crate) fn resume(&mut self) -> bool {
         let resumer = RUNNING.replace(self.switch);
         let coroutine = self.coroutine.as_mut().expect("there until dropped");
@@ -91,6 +129,7 @@ impl Drop for Routine {
 }
 
 /// Stops the running routine until it is resumed.
+#[inline]
 pub(crate) fn suspend() {
     let switch = RUNNING.get();
     assert!(!switch.is_null(), "nothing to suspend outside of a routine");

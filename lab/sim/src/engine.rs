@@ -199,6 +199,7 @@ impl Engine {
     }
 
     /// Spends time of the current task, and returns when its turn comes again. No step of an exploration.
+    #[inline]
     pub(crate) fn pass(&self, duration_ns: u64) {
         if self.has_clock() {
             self.world.clock.advance(duration_ns);

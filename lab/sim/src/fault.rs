@@ -87,10 +87,15 @@ impl Injector {
         }
     }
 
+    #[inline]
     pub(crate) fn next_stall_ns(&self, cpu: u32) -> u64 {
-        if !self.has_stalls {
-            return NEVER;
+        match self.has_stalls {
+            true => self.first_stall_ns(cpu),
+            false => NEVER,
         }
+    }
+
+    fn first_stall_ns(&self, cpu: u32) -> u64 {
         let stalls = self.stalls.borrow();
         let own = stalls.iter().find(|(other, _)| *other == cpu);
         own.and_then(|(_, stalls)| stalls.last())
@@ -124,6 +129,7 @@ impl Injector {
         free_ns
     }
 
+    #[inline]
     fn chance(&self, chance: Chance) -> u64 {
         if chance.one_in > 0 && self.random.borrow_mut().happens(chance.one_in) {
             self.strike();
@@ -132,6 +138,7 @@ impl Injector {
         0
     }
 
+    #[inline]
     pub(crate) fn lock_stall_ns(&self) -> u64 {
         self.chance(self.faults.lock_stall)
     }

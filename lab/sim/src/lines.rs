@@ -13,7 +13,9 @@ use crate::topology::{Distance, Place};
 pub(crate) type LineId = u32;
 
 /// No CPU.
-const NOBODY: u32 = u32::MAX;
+const NOBODY: u16 = u16::MAX;
+/// No set.
+const NO_SET: u32 = u32::MAX;
 
 /// Kind of an access to a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,20 +28,25 @@ pub(crate) enum Access {
 struct Line {
     busy_until_ns: u64,
     /// Last writer, or first reader.
-    owner: u32,
-    /// Index of the set of CPUs that share it; `NOBODY` if it never was shared.
+    owner: u16,
+    /// Index of the set of CPUs that share it; `NO_SET` if it never was shared.
     sharers: u32,
-    /// Maximum distance between sharers.
+    /// Maximum distance of a sharer from the owner; no sharer has the distance `Own`.
     reach: Distance,
-    is_shared: bool,
+}
+
+impl Line {
+    #[inline]
+    fn is_shared(&self) -> bool {
+        self.reach != Distance::Own
+    }
 }
 
 const UNTOUCHED: Line = Line {
     busy_until_ns: 0,
     owner: NOBODY,
-    sharers: NOBODY,
+    sharers: NO_SET,
     reach: Distance::Own,
-    is_shared: false,
 };
 
 /// Lines of a machine. Lines have numbers, given when words are built, because addresses would differ from run to run.
@@ -93,9 +100,8 @@ impl Lines {
         if let Some(id) = self.free.borrow_mut().pop() {
             let line = &mut lines[id as usize];
             let sharers = line.sharers;
-            if line.is_shared {
-                let start = sharers as usize;
-                self.sets.borrow_mut()[start..start + self.words_per_set].fill(0);
+            if line.is_shared() {
+                self.drop_copies(line);
             }
             *line = Line {
                 sharers,
@@ -134,7 +140,7 @@ impl Lines {
         };
         let mut lines = self.lines.borrow_mut();
         let line = &mut lines[id as usize];
-        if line.owner == cpu && (!line.is_shared || access == Access::Read) {
+        if u32::from(line.owner) == cpu && (!line.is_shared() || access == Access::Read) {
             return now_ns + self.read_ns[0];
         }
         self.fetch(line, cpu, access, now_ns)
@@ -181,7 +187,8 @@ impl Lines {
         }
         let mut lines = self.lines.borrow_mut();
         let line = &mut lines[id as usize];
-        let is_there = line.owner == cpu && (!line.is_shared || access == Access::Read);
+        let is_there =
+            u32::from(line.owner) == cpu && (!line.is_shared() || access == Access::Read);
         if !is_there {
             let come_ns = self.fetch(line, cpu, access, now_ns);
             if come_ns > now_ns + self.read_ns[0] {
@@ -195,50 +202,56 @@ impl Lines {
     #[inline]
     fn fetch(&self, line: &mut Line, cpu: u32, access: Access, now_ns: u64) -> u64 {
         if line.owner == NOBODY {
-            line.owner = cpu;
+            line.owner = cpu as u16;
             line.busy_until_ns = now_ns + self.memory_ns;
             return line.busy_until_ns;
         }
-        let away = self.distance(line.owner, cpu);
+        let away = self.distance(u32::from(line.owner), cpu);
         if access == Access::Read {
-            if !self.join(line, cpu) {
-                return now_ns + self.read_ns[0];
-            }
-            self.transfers.set(self.transfers.get() + 1);
-            line.reach = line.reach.max(away);
-            let begin_ns = now_ns.max(line.busy_until_ns);
-            line.busy_until_ns = begin_ns + self.read_busy_ns;
-            return begin_ns + self.way_ns(away);
+            return self.share(line, cpu, away, now_ns);
         }
         self.transfers.set(self.transfers.get() + 1);
         // A writer waits until the farthest copy is dropped.
-        let farthest = if line.is_shared {
-            away.max(line.reach)
-        } else {
-            away
-        };
-        if line.is_shared {
-            let start = line.sharers as usize;
-            self.sets.borrow_mut()[start..start + self.words_per_set].fill(0);
-            line.is_shared = false;
-            line.reach = Distance::Own;
+        let farthest = away.max(line.reach);
+        if line.is_shared() {
+            self.drop_copies(line);
         }
-        line.owner = cpu;
+        line.owner = cpu as u16;
         line.busy_until_ns =
             now_ns.max(line.busy_until_ns) + self.way_ns(farthest.max(Distance::Core));
         line.busy_until_ns
+    }
+
+    /// Time at which a reader that is not the owner has a copy.
+    #[inline(never)]
+    fn share(&self, line: &mut Line, cpu: u32, away: Distance, now_ns: u64) -> u64 {
+        if !self.join(line, cpu) {
+            return now_ns + self.read_ns[0];
+        }
+        self.transfers.set(self.transfers.get() + 1);
+        line.reach = line.reach.max(away);
+        let begin_ns = now_ns.max(line.busy_until_ns);
+        line.busy_until_ns = begin_ns + self.read_busy_ns;
+        begin_ns + self.way_ns(away)
+    }
+
+    /// Leaves no CPU but the owner with a copy.
+    #[inline(never)]
+    fn drop_copies(&self, line: &mut Line) {
+        let start = line.sharers as usize;
+        self.sets.borrow_mut()[start..start + self.words_per_set].fill(0);
+        line.reach = Distance::Own;
     }
 
     /// Adds a reader; returns `false` if it had a copy.
     #[inline]
     fn join(&self, line: &mut Line, cpu: u32) -> bool {
         let mut sets = self.sets.borrow_mut();
-        if line.sharers == NOBODY {
+        if line.sharers == NO_SET {
             line.sharers = u32::try_from(sets.len()).expect("fewer than 2^32 words");
             let words = sets.len() + self.words_per_set;
             sets.resize(words, 0);
         }
-        line.is_shared = true;
         let word = &mut sets[line.sharers as usize + cpu as usize / 64];
         let bit = 1 << (cpu % 64);
         let joins = *word & bit == 0;

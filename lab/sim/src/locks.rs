@@ -70,7 +70,7 @@ fn lock(engine: &Engine, lock: LockId, waiting: Waiting) -> bool {
         Schedule::Timed(timed) => timed_lock(world, timed, lock, waiting),
         Schedule::Explored(explored) => {
             let mut has_waited = false;
-            while !own(world, lock) {
+            while !world.locks.with(lock, |state| state.own(&world.tasks)) {
                 has_waited = true;
                 let current = world.tasks.current.get();
                 world
@@ -129,29 +129,14 @@ fn change_spins(world: &World, timed: &Timed, by: i32) {
     timed.update_horizon(world);
 }
 
-/// Takes the lock if no task owns it.
-#[inline]
-fn own(world: &World, lock: LockId) -> bool {
-    world.locks.with(lock, |state| {
-        let is_free = state.owner.is_none();
-        if is_free {
-            state.owner = Some(world.tasks.current.get());
-            state.owner_cpu = world.tasks.cpu.get();
-        }
-        is_free
-    })
-}
-
 /// Takes the lock if it is free, and spends the time until then; returns whether that was later than now.
 #[inline]
 fn timed_own(world: &World, lock: LockId) -> Option<bool> {
-    let (line, free_ns, last_cpu) = world
-        .locks
-        .with(lock, |state| (state.line, state.free_ns, state.owner_cpu));
-    if !own(world, lock) {
-        return None;
-    }
     let World { lines, clock, .. } = world;
+    let (line, free_ns, last_cpu) = world.locks.with(lock, |state| {
+        let before = (state.line, state.free_ns, state.owner_cpu);
+        state.own(&world.tasks).then_some(before)
+    })?;
     // The lock was taken when we came: the last owner ran ahead on the host, not in time.
     let has_waited = clock.now_ns() < free_ns;
     let atomic_ns = world.settings.costs.atomic_ns;
@@ -246,7 +231,7 @@ fn try_lock(engine: &Engine, lock: LockId, waiting: Waiting) -> bool {
     engine.visible(Step::Lock, lock);
     let is_ours = match &engine.schedule {
         Schedule::Timed(timed) => timed_try_lock(world, timed, lock, waiting),
-        Schedule::Explored(_) => own(world, lock),
+        Schedule::Explored(_) => world.locks.with(lock, |state| state.own(&world.tasks)),
     };
     if is_ours {
         world.count(|counts| counts.acquisitions += 1);
@@ -296,8 +281,9 @@ fn timed_unlock(world: &World, timed: &Timed, lock: LockId, waiting: Waiting) {
         Waiting::Spin => world.settings.topology.lock,
         Waiting::Sleep => LockKind::Queued,
     };
+    // No task sleeps for a spin lock.
     let has_waiters = world.locks.with(lock, |state| {
-        !state.spinners.is_empty() || !state.sleepers.is_empty()
+        !state.spinners.is_empty() || waiting == Waiting::Sleep && !state.sleepers.is_empty()
     });
     if has_waiters || kind != LockKind::Queued {
         timed.sync(world);
@@ -428,7 +414,9 @@ impl<T: Send> Raw<T> {
         let operation = self.operation();
         let has_waited = with_engine(|engine| lock(engine, self.lock, self.waiting));
         if has_waited == Some(true) {
-            self.waits.fetch_add(1, Ordering::Relaxed);
+            // Two steps, as for `SimWord`: one thread of the host runs all tasks.
+            let waits = self.waits.load(Ordering::Relaxed);
+            self.waits.store(waits + 1, Ordering::Relaxed);
         }
         self.guard(operation)
     }

@@ -37,8 +37,9 @@ pub(crate) enum State {
     Done,
 }
 
-/// Task of a run.
+/// Task of a run. A switch to it needs the first two cache lines of the host.
 #[derive(Default)]
+#[repr(C, align(64))]
 pub(crate) struct Task {
     pub(crate) routine: RefCell<Option<Routine>>,
     pub(crate) state: Cell<State>,
@@ -113,6 +114,7 @@ impl Tasks {
     }
 
     /// Lets the current task run until it suspends itself; returns `true` if it ended.
+    #[inline]
     pub(crate) fn resume_current(&self) -> bool {
         // Borrowed while it runs: tasks are added before the first runs, and removed after the last has.
         let has_ended = self.with_current(|task| {

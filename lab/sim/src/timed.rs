@@ -18,8 +18,9 @@ use crate::topology::PreemptionKind;
 use crate::tournament::{NEVER, Tournament};
 use crate::world::World;
 
-/// A CPU.
+/// A CPU. A switch to its task needs the first cache line of the host.
 #[derive(Default)]
+#[repr(C, align(64))]
 pub(crate) struct Cpu {
     /// Time of the CPU, while its task is not running on the host.
     clock_ns: Cell<u64>,
@@ -177,7 +178,7 @@ impl Timed {
         }
         world.tasks.set_state(task, State::Running);
         self.next_other.set(self.tree.earliest_but(cpu as usize));
-        self.update_horizon(world);
+        self.let_go_on(world, self.interrupt_ns(world, cpu));
         if world.tasks.resume_current() {
             here.clock_ns.set(world.clock.now_ns());
             world.run_check();
@@ -197,28 +198,44 @@ impl Timed {
 
     /// Computes how far the current task may go on: until another is earlier, or its CPU wants it to stop.
     pub(crate) fn update_horizon(&self, world: &World) {
-        self.set_horizon(world, self.interrupt_ns(world, world.tasks.cpu.get()));
+        let interrupt_ns = self.interrupt_ns(world, world.tasks.cpu.get());
+        self.set_horizon(world, time_ns(self.next_other.get()).min(interrupt_ns));
     }
 
-    fn set_horizon(&self, world: &World, interrupt_ns: u64) {
+    /// The same for a task that is the earliest of all: it goes on at least as long as no time passes.
+    #[inline]
+    fn let_go_on(&self, world: &World, interrupt_ns: u64) {
+        let next_ns = time_ns(self.next_other.get()).max(world.clock.now_ns() + 1);
+        self.set_horizon(world, next_ns.min(interrupt_ns));
+    }
+
+    #[inline]
+    fn set_horizon(&self, world: &World, until_ns: u64) {
         let runs_ahead = world.settings.run_ahead && !world.run.is_checked.get();
-        let next_ns = time_ns(self.next_other.get()).min(interrupt_ns);
-        let horizon_ns = if runs_ahead { next_ns } else { 0 };
+        let horizon_ns = if runs_ahead { until_ns } else { 0 };
         world.clock.horizon_ns.set(horizon_ns);
     }
 
     /// Time at which a CPU's task is interrupted.
+    #[inline]
     fn interrupt_ns(&self, world: &World, cpu: u32) -> u64 {
         let stall_ns = self.faults.next_stall_ns(cpu);
         stall_ns.min(self.preemption_ns(world, cpu))
     }
 
     /// Time at which a CPU's task must make room for another.
+    #[inline]
     fn preemption_ns(&self, world: &World, cpu: u32) -> u64 {
         let here = &self.cpus[cpu as usize];
-        if here.queue.borrow().is_empty() {
-            return NEVER;
+        match here.queue.borrow().is_empty() {
+            true => NEVER,
+            false => self.slice_end_ns(world, here),
         }
+    }
+
+    /// Time at which the task of a CPU that others wait for must make room.
+    #[inline(never)]
+    fn slice_end_ns(&self, world: &World, here: &Cpu) -> u64 {
         let Settings {
             topology, costs, ..
         } = &world.settings;
@@ -255,6 +272,9 @@ impl Timed {
                 self.stop_clock(world);
                 self.tree.set(cpu as usize, key);
                 suspend();
+                if !world.clock.is_at_horizon() {
+                    return;
+                }
                 continue;
             }
             if let Some(stall_ns) = self.faults.take_stall(cpu, world.clock.now_ns()) {
@@ -263,7 +283,7 @@ impl Timed {
             }
             let interrupt_ns = self.interrupt_ns(world, cpu);
             if interrupt_ns > world.clock.now_ns() {
-                self.set_horizon(world, interrupt_ns);
+                self.let_go_on(world, interrupt_ns);
                 break;
             }
             self.preempt(world);

@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::str::FromStr;
 
 /// Maximum number of CPUs of a machine.
-const MOST_CPUS: usize = 4096;
+pub(crate) const MOST_CPUS: usize = 4096;
 /// Maximum number of ticks a second. Kernels have 100, 250, 300 or 1000.
 const MOST_HZ: u32 = 10_000;
 

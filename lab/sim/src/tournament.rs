@@ -5,46 +5,58 @@
 
 use std::cell::Cell;
 
+use crate::topology::MOST_CPUS;
+
 /// Key of a leaf that takes no part.
 pub(crate) const NEVER: u64 = u64::MAX;
+
+/// Number of places: the leaves of the largest machine, one more, and all subtrees. A fixed number, so that no step of a
+/// path checks its place.
+const PLACES: usize = 4 * MOST_CPUS;
 
 /// Winner tree; see the module.
 pub(crate) struct Tournament {
     /// Place of leaf 0; a power of two.
     first: usize,
     /// Key of the winning leaf of each subtree; the root is 1, leaves follow from `first`.
-    keys: Vec<Cell<u64>>,
+    keys: Box<[Cell<u64>; PLACES]>,
 }
 
 impl Tournament {
     /// Makes a tree of `leaves` leaves that take no part yet.
     pub(crate) fn new(leaves: usize) -> Self {
         let first = leaves.next_power_of_two();
+        assert!(2 * first <= PLACES, "at most {MOST_CPUS} CPUs");
+        let keys = vec![Cell::new(NEVER); PLACES].into_boxed_slice();
         Self {
             first,
-            keys: vec![Cell::new(NEVER); 2 * first],
+            keys: keys.try_into().expect("as many as there are places"),
         }
+    }
+
+    /// Place of a leaf.
+    #[inline]
+    fn place(&self, leaf: usize) -> usize {
+        (self.first + leaf) % PLACES
     }
 
     /// Changes the key of a leaf. Keys that take part differ from each other.
     #[inline]
     pub(crate) fn set(&self, leaf: usize, key: u64) {
-        let mut at = self.first + leaf;
-        self.keys[at].set(key);
+        let mut at = self.place(leaf);
         let mut winner = key;
+        self.keys[at].set(key);
         while at > 1 {
             winner = winner.min(self.keys[at ^ 1].get());
             at >>= 1;
-            if self.keys[at].replace(winner) == winner {
-                return;
-            }
+            self.keys[at].set(winner);
         }
     }
 
     /// Key of a leaf.
     #[inline]
     pub(crate) fn get(&self, leaf: usize) -> u64 {
-        self.keys[self.first + leaf].get()
+        self.keys[self.place(leaf)].get()
     }
 
     /// Earliest key.
@@ -71,7 +83,7 @@ impl Tournament {
     /// Earliest key of all leaves but one.
     #[inline]
     pub(crate) fn earliest_but(&self, leaf: usize) -> u64 {
-        let mut at = self.first + leaf;
+        let mut at = self.place(leaf);
         let mut earliest = NEVER;
         while at > 1 {
             earliest = earliest.min(self.keys[at ^ 1].get());
