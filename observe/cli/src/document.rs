@@ -2,7 +2,6 @@
 
 use bursar_watch::diagnosis::{Verdict, diagnose};
 use bursar_watch::figures::Figures;
-use bursar_watch::probe::Probed;
 use bursar_watch::seen::{Losses, Machine, Missing, Release, Seen};
 use bursar_watch::writer::Writer;
 use serde::Serialize;
@@ -21,18 +20,12 @@ pub struct Document {
     pub verdicts: [Verdict; 3],
     pub figures: Figures,
     pub release: Release,
-    pub probe: Option<Probed>,
     pub losses: Losses,
     pub missing: Vec<Missing>,
 }
 
 impl Document {
-    pub fn new(
-        seen: &Seen,
-        command: Option<Ended>,
-        probe: Option<Probed>,
-        interrupted: bool,
-    ) -> Self {
+    pub fn new(seen: &Seen, command: Option<Ended>, interrupted: bool) -> Self {
         let figures = Figures::of(seen);
         Self {
             schema: 1,
@@ -44,7 +37,6 @@ impl Document {
             verdicts: diagnose(seen, &figures),
             figures,
             release: seen.release,
-            probe,
             losses: seen.losses.clone(),
             missing: seen.missing.clone(),
         }

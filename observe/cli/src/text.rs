@@ -87,7 +87,9 @@ fn rows(document: &Document) -> Vec<Row> {
     }
     if let Some(flushes) = &figures.flushes {
         for (name, unit, of) in [
-            ("flush", Unit::Ns, flushes.duration_ns),
+            ("flush for a reader", Unit::Ns, flushes.reader_ns),
+            ("flush, periodic or forced", Unit::Ns, flushes.period_ns),
+            ("flush of a removed cgroup", Unit::Ns, flushes.removal_ns),
             ("wait for the lock", Unit::Ns, flushes.wait_ns),
             ("longest hold", Unit::Ns, flushes.hold_ns),
             (
@@ -100,8 +102,14 @@ fn rows(document: &Document) -> Vec<Row> {
             add(FLUSH, name, unit, of);
         }
     }
-    let probe = document.probe.as_ref().map(|probe| probe.latency_ns);
-    add(FLUSH, "read of memory.stat", Unit::Ns, probe);
+    if let Some(reads) = &figures.reads {
+        for (name, of) in [
+            ("read of memory.stat", reads.duration_ns),
+            ("CPU time of such a read", reads.cpu_ns),
+        ] {
+            add(FLUSH, name, Unit::Ns, Some(of));
+        }
+    }
     rows
 }
 
@@ -135,7 +143,10 @@ pub fn text(document: &Document, form: Markup) -> String {
         let (name, question) = match verdict.problem {
             Problem::UpkeepHerd => ("vmstat herd", "Do all CPUs do their upkeep at once?"),
             Problem::ZoneLock => ("pcp and zone lock", "Who waits while many pages are freed?"),
-            Problem::MemcgFlush => ("memcg flush", "Do readers of memory statistics wait?"),
+            Problem::MemcgFlush => (
+                "memcg flush",
+                "Do readers of memory statistics wait, or get old answers?",
+            ),
         };
         let answer = match verdict.answer {
             Answer::Present => form.alarm("PRESENT"),
@@ -387,14 +398,11 @@ fn notes(document: &Document) -> Vec<String> {
             _ => "Waits for spin locks are reported here. On real hardware the kernel leaves out a lone waiter.".to_owned(),
         });
     }
-    if let Some(probe) = &document.probe {
+    if let Some(reads) = &document.figures.reads {
+        let of = (reads.path.clone()).unwrap_or_else(|| format!("cgroup {}", reads.cgroup));
         notes.push(format!(
-            "{}: {} of {} reads gave an old answer (usage had moved by over 1 MiB), unchanged for {} at most. Reads make \
-             statistics fresher.",
-            probe.file.display(),
-            thousands(probe.stale),
-            thousands(probe.latency_ns.samples),
-            nanoseconds(probe.stale_ns_max as f64)
+            "The reads of memory.stat are this tool's own, of {of}. Each of them may make the kernel fold statistics, so answers \
+             were fresher than they would have been."
         ));
     }
     for wait in &document.figures.waits {

@@ -13,7 +13,7 @@ use bursar_term::interruption;
 use bursar_term::options::{Global, whole};
 use bursar_term::output::Output;
 use bursar_term::place::Place;
-use bursar_watch::probe::{Probe, Probed};
+use bursar_watch::probe::Probe;
 use bursar_watch::recording;
 use bursar_watch::session::{self, Mode, Session};
 use bursar_watch::system::now_ns;
@@ -101,11 +101,14 @@ pub fn watch(watch: &Watch, global: &Global) -> Result<ExitCode, Failure> {
     announce(&session, seconds, mode, global);
     let probing = probe.map(Probing::start);
     let end = poll(&mut session, seconds, &messages)?;
-    let probed = probing.and_then(Probing::finish);
+    let probe = probing.and_then(Probing::finish);
     let mut seen = session.finish().map_err(Failure::unavailable)?;
+    if let Some(probe) = probe {
+        probe.finish(&mut seen);
+    }
     let is_interrupted = matches!(end, End::Interrupted);
     let ended = command.map(|running| running.end(end, &messages));
-    let document = Document::new(&seen, ended, probed, is_interrupted);
+    let document = Document::new(&seen, ended, is_interrupted);
     if watch.redact {
         recording::redact(&mut seen);
     }
@@ -221,8 +224,8 @@ impl Probing {
         Self { stop, thread }
     }
 
-    fn finish(self) -> Option<Probed> {
+    fn finish(self) -> Option<Probe> {
         drop(self.stop);
-        self.thread.join().ok()?.finish()
+        self.thread.join().ok()
     }
 }

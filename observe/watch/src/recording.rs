@@ -131,6 +131,7 @@ pub fn parse(file: impl Read) -> Result<Seen, RecordingError> {
     sanitize(&mut seen);
     check(&seen)?;
     seen.sort();
+    seen.mark_workers();
     seen.recorded_by = Some(Writer::Bursar);
     Ok(seen)
 }
@@ -261,6 +262,18 @@ fn check(seen: &Seen) -> Result<(), RecordingError> {
                     && is_stretch(it.start_ns, it.end_ns)
                     && are_small(&[Some(it.wait_ns), Some(it.held_ns), it.held_ns_max])
                     && it.pending.is_none_or(|it| it.unsigned_abs() <= NUMBER_MAX)
+            }),
+        ),
+        (
+            "reads",
+            seen.reads.iter().all(|it| {
+                let stale = it.stale.unwrap_or_default();
+                is_stretch(it.start_ns, it.end_ns)
+                    && are_small(&[
+                        Some(it.cpu_ns),
+                        Some(stale.unchanged_ns),
+                        Some(stale.moved_bytes),
+                    ])
             }),
         ),
         (

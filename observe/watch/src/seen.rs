@@ -3,6 +3,7 @@
 //! Times are nanoseconds of the kernel's monotonic clock. Jiffies are the kernel's `jiffies`, in full. Lists are in the order
 //! of their first time. A value that this kernel does not show is `None`.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::marker::PhantomData;
 
@@ -47,6 +48,9 @@ pub struct Seen {
     /// Requests to fold statistics of cgroups.
     #[serde(deserialize_with = "bounded")]
     pub flushes: Vec<Flush>,
+    /// Reads of one cgroup's `memory.stat` that the observation did itself.
+    #[serde(default, deserialize_with = "bounded")]
+    pub reads: Vec<StatRead>,
     /// Way in which this kernel gives up the zone lock within a burst.
     pub release: Release,
     /// Names of the tasks in `flushes` that still ran when they were looked up.
@@ -285,6 +289,65 @@ pub struct Flush {
     /// Updates that were not folded yet, as the kernel counts them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pending: Option<i64>,
+    /// Whether a worker of the kernel ran (`kworker`).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub by_worker: bool,
+}
+
+/// Number of the root cgroup's directory.
+pub const ROOT: u64 = 1;
+
+/// Beneficiary of a flush.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FlushFor {
+    /// A task that wants statistics, in user space or in the kernel.
+    Reader,
+    /// Nobody: the periodic flush, or a caller that must have new values.
+    Period,
+    /// Nobody: the cgroup was removed.
+    Removal,
+}
+
+impl Flush {
+    /// Beneficiary. A worker of the kernel that flushes without a request does so because the cgroup was removed. Old kernels
+    /// do not show requests, so their periodic flush is known by the root.
+    pub fn beneficiary(&self) -> FlushFor {
+        match (self.forced, self.by_worker, self.cgroup) {
+            (Some(true), ..) | (None, true, ROOT) => FlushFor::Period,
+            (None, true, _) => FlushFor::Removal,
+            _ => FlushFor::Reader,
+        }
+    }
+
+    /// Time of the flush: waits for the lock, and holds. Pauses of its task between two holds do not count.
+    pub fn time_ns(&self) -> u64 {
+        self.wait_ns.saturating_add(self.held_ns)
+    }
+}
+
+/// A read of a cgroup's `memory.stat`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StatRead {
+    /// The cgroup's number: that of its directory.
+    pub cgroup: u64,
+    /// First moment.
+    pub start_ns: u64,
+    /// Last moment.
+    pub end_ns: u64,
+    /// CPU time of the reader meanwhile, with its waits for spin locks.
+    pub cpu_ns: u64,
+    /// Set if the answer was old.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stale: Option<Stale>,
+}
+
+/// An old answer: it did not change, and the usage of the cgroup did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stale {
+    /// Time since the answer was given first.
+    pub unchanged_ns: u64,
+    /// Change of the usage since then.
+    pub moved_bytes: u64,
 }
 
 /// A task's name.
@@ -391,6 +454,19 @@ impl Seen {
         self.bursts.sort_by_key(|it| (it.start_ns, it.cpu));
         self.waits.sort_by_key(|it| (it.start_ns, it.cpu));
         self.flushes.sort_by_key(|it| (it.start_ns, it.cpu));
+        self.reads.sort_by_key(|it| it.start_ns);
+    }
+
+    /// Marks the flushes by workers of the kernel, once the names of tasks are known.
+    pub(crate) fn mark_workers(&mut self) {
+        let named = self
+            .tasks
+            .iter()
+            .filter(|it| it.name.starts_with("kworker/"));
+        let workers: BTreeSet<i32> = named.map(|it| it.pid).collect();
+        for flush in &mut self.flushes {
+            flush.by_worker |= workers.contains(&flush.pid);
+        }
     }
 
     /// Whether the machine may be a guest, in which waits for locks may be invisible: it does not say, and none was seen.
@@ -406,9 +482,10 @@ impl Seen {
             bursts,
             waits,
             flushes,
+            reads,
             ..
         } = self;
-        upkeep.len() + refreshes.len() + bursts.len() + waits.len() + flushes.len()
+        upkeep.len() + refreshes.len() + bursts.len() + waits.len() + flushes.len() + reads.len()
     }
 
     /// Duration of the observation.

@@ -174,6 +174,7 @@ impl Session {
         let ids: BTreeSet<_> = seen.flushes.iter().map(|flush| flush.cgroup).collect();
         seen.tasks = system::tasks(pids);
         seen.cgroups = system::cgroups(&ids.into_iter().collect::<Vec<_>>());
+        seen.mark_workers();
         Ok(seen)
     }
 

@@ -38,6 +38,19 @@ pub fn now_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
+/// CPU time of this thread.
+#[cfg(target_os = "linux")]
+pub fn thread_cpu_ns() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// No CPU time of a kernel that can be observed.
+#[cfg(not(target_os = "linux"))]
+pub fn thread_cpu_ns() -> u64 {
+    0
+}
+
 /// No clock of a kernel that can be observed.
 #[cfg(not(target_os = "linux"))]
 pub fn now_ns() -> u64 {

@@ -284,6 +284,7 @@ impl Intake {
         };
         seen.tasks = pids.into_iter().filter_map(task).collect();
         seen.cgroups = ids.into_iter().filter_map(cgroup).collect();
+        seen.mark_workers();
         seen
     }
 }
