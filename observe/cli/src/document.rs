@@ -2,7 +2,7 @@
 
 use bursar_watch::diagnosis::{Verdict, diagnose};
 use bursar_watch::figures::Figures;
-use bursar_watch::seen::{Losses, Machine, Missing, Release, Seen};
+use bursar_watch::seen::{Losses, Machine, Missing, Mode, Release, Seen};
 use bursar_watch::writer::Writer;
 use serde::Serialize;
 
@@ -13,7 +13,7 @@ pub struct Document {
     schema: u32,
     /// Program that wrote the file that was read.
     pub recorded_by: Option<Writer>,
-    pub mode: &'static str,
+    pub mode: Mode,
     pub machine: Machine,
     pub interrupted: bool,
     pub command: Option<Ended>,
@@ -30,7 +30,7 @@ impl Document {
         Self {
             schema: 1,
             recorded_by: seen.recorded_by,
-            mode: if seen.deep { "deep" } else { "light" },
+            mode: seen.mode(),
             machine: seen.machine.clone(),
             interrupted,
             command,

@@ -9,7 +9,7 @@ use bursar_term::units::{counted, nanoseconds, percent, quantity, scaled, thousa
 use bursar_watch::diagnosis::{Answer, Problem};
 use bursar_watch::event::WAITS;
 use bursar_watch::figures::{Distribution, Herd};
-use bursar_watch::seen::{BurstKind, HzSource, LockKind};
+use bursar_watch::seen::{BurstKind, HzSource, LockKind, Mode};
 
 use crate::document::Document;
 
@@ -187,7 +187,7 @@ fn title(document: &Document) -> String {
         machine.kernel,
         counted(machine.cpus, "CPU"),
         document.figures.seconds,
-        document.mode
+        document.mode.name()
     )
 }
 
@@ -366,7 +366,7 @@ fn notes(document: &Document) -> Vec<String> {
         }
         notes.push(note);
     }
-    if document.mode == "deep" && !document.figures.bursts.is_empty() {
+    if !document.figures.bursts.is_empty() {
         notes.push(
             "A burst is a run of page events of one task on one CPU. It is one hold of the zone lock only where the table says \
              so. Tracing each page makes bursts longer, by 30 % or so."
@@ -385,7 +385,7 @@ fn notes(document: &Document) -> Vec<String> {
         }
     }
     let has_waits = !document.missing.iter().any(|it| it.removes == WAITS);
-    if document.mode == "deep" && has_waits {
+    if document.mode != Mode::Light && has_waits {
         let waits = document
             .figures
             .waits

@@ -67,7 +67,9 @@ fn started_by(mut program: Command, arguments: &[&str], stdout: Stdio) -> Child 
 
 #[test]
 fn wrong_usage_ends_with_2() {
-    assert_refused(&["watch", "--light", "--deep"], 2, "cannot be used with");
+    for other in ["--light", "--locks"] {
+        assert_refused(&["watch", other, "--deep"], 2, "cannot be used with");
+    }
     assert_refused(&["watch", "--seconds", "0"], 2, "0 is not in 1..=86400");
     assert_refused(&["watch", "-f", "svg"], 2, "table, json, html");
     assert_refused(
@@ -125,7 +127,7 @@ fn a_run_has_a_verdict_on_each_problem_and_tells_the_end_of_its_command() {
     else {
         return;
     };
-    for mode in ["--light", "--deep"] {
+    for mode in ["--light", "--locks", "--deep"] {
         let ended = observe(&[
             "watch",
             mode,
@@ -140,6 +142,7 @@ fn a_run_has_a_verdict_on_each_problem_and_tells_the_end_of_its_command() {
         // The command's words are not in the document.
         assert!(stderr(&ended).contains("said"));
         let document: Value = serde_json::from_str(&stdout(&ended)).expect("JSON");
+        assert_eq!(document["mode"], mode[2..]);
         let problems: Vec<_> = document["verdicts"]
             .as_array()
             .expect("a list")

@@ -5,8 +5,8 @@ use serde::Serialize;
 use crate::changes::{Change, changes};
 pub use crate::event::Problem;
 use crate::event::{LATENESS, PAGES, REQUESTS, RSTAT, TARGETS, WAITS, WORK};
-use crate::figures::{Distribution, Figures, FlushFigures, flushes_for};
-use crate::seen::{BurstKind, Flush, FlushFor, LockKind, Missing, Seen};
+use crate::figures::{Distribution, Figures, FlushFigures, WaitFigures, flushes_for};
+use crate::seen::{BurstKind, Flush, FlushFor, LockKind, Missing, Mode, Seen};
 
 /// A problem, and whether this machine has it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -120,6 +120,12 @@ fn next(seen: &Seen, problem: Problem, why: &str, live: &str) -> String {
     }
 }
 
+/// Says that the mode traces neither upkeep nor flushes.
+fn untraced(seen: &Seen) -> Option<String> {
+    let said = "The mode `--locks` traces waits for spin locks alone.";
+    (seen.mode() == Mode::Locks).then(|| said.to_owned())
+}
+
 fn upkeep_herd(seen: &Seen, figures: &Figures) -> Verdict {
     let say = |answer, why: String, advice: &str| verdict(Problem::UpkeepHerd, answer, why, advice);
     let cannot = |why: String, live| {
@@ -137,6 +143,7 @@ fn upkeep_herd(seen: &Seen, figures: &Figures) -> Verdict {
     let herd = figures.herd.filter(|herd| herd.slots_per_s > 0.0);
     let (Some(herd), Some(upkeep)) = (herd, &figures.upkeep) else {
         let why = lacks(seen, &[WORK, TARGETS, LATENESS])
+            .or_else(|| untraced(seen))
             .unwrap_or_else(|| "No call of vmstat_update followed a timer in this run.".to_owned());
         return cannot(
             why,
@@ -188,8 +195,11 @@ fn upkeep_herd(seen: &Seen, figures: &Figures) -> Verdict {
 /// Judges waits for a lock by their number, their share of all CPUs' time and their tail, and gives the reason.
 ///
 /// The 99th percentile of a few waits is their maximum, which one pause of a virtual CPU can set. So few waits are not enough.
-fn judge_waits(lock: &str, wait_ns: &Distribution, cpu_share: f64) -> (Answer, String) {
-    let count = wait_ns.samples;
+fn judge_waits(lock: &str, waits: &WaitFigures) -> (Answer, String) {
+    let WaitFigures {
+        wait_ns, cpu_share, ..
+    } = waits;
+    let (cpu_share, count) = (*cpu_share, wait_ns.samples);
     let said = format!(
         "{count} waits for {lock}: {}, {:.3} % of all CPUs' time",
         high_end(wait_ns, us),
@@ -219,20 +229,20 @@ fn zone_lock(seen: &Seen, figures: &Figures) -> Verdict {
         let advice = next(seen, Problem::ZoneLock, &why, live);
         say(Answer::CannotTell, why, &advice)
     };
-    let unknown = lacks(seen, &[PAGES, WAITS]);
-    if !seen.deep {
+    if seen.mode() == Mode::Light {
+        let unknown = lacks(seen, &[WAITS]);
         return cannot(
-            unknown.unwrap_or_else(|| "The light mode does not trace pages and locks.".to_owned()),
-            "Run `bursar-observe watch --deep` under the load that hurts. It slows page frees while it runs.",
+            unknown.unwrap_or_else(|| "The light mode does not trace waits for locks.".to_owned()),
+            "Run `bursar-observe watch --locks` under the load that hurts. It traces waits alone.",
         );
     }
     let zone = figures
         .waits
         .iter()
         .find(|wait| wait.lock == LockKind::Zone);
-    if figures.bursts.is_empty() && zone.is_none() {
-        let why =
-            unknown.unwrap_or_else(|| "No pages moved under a zone lock in this run.".to_owned());
+    if seen.deep && figures.bursts.is_empty() && zone.is_none() {
+        let why = lacks(seen, &[PAGES, WAITS])
+            .unwrap_or_else(|| "No pages moved under a zone lock in this run.".to_owned());
         return cannot(why, "Observe under the load that hurts.");
     }
     let largest = figures
@@ -255,6 +265,7 @@ fn zone_lock(seen: &Seen, figures: &Figures) -> Verdict {
         None => String::new(),
     };
     why.push_str(match seen.releases_each_batch() {
+        _ if figures.bursts.is_empty() => "",
         Some(true) => "This kernel releases the lock within large bursts. ",
         Some(false) => "Other CPUs waited through whole bursts of more than a batch: not all paths of this kernel release the lock \
              after each batch. ",
@@ -262,7 +273,7 @@ fn zone_lock(seen: &Seen, figures: &Figures) -> Verdict {
     });
     match zone {
         Some(zone) => {
-            let (answer, said) = judge_waits("a zone lock", &zone.wait_ns, zone.cpu_share);
+            let (answer, said) = judge_waits("a zone lock", zone);
             why.push_str(&said);
             match answer {
                 Answer::Present => {
@@ -276,7 +287,11 @@ fn zone_lock(seen: &Seen, figures: &Figures) -> Verdict {
                              pcp-batch-free` shows what that changes."
                         }
                     };
-                    say(answer, why, advice)
+                    let confirm = match seen.deep {
+                        true => "Tracing each page makes waits longer: confirm with `--locks`. ",
+                        false => "`--deep` shows how many pages a CPU moves at once. ",
+                    };
+                    say(answer, why, &format!("{confirm}{advice}"))
                 }
                 Answer::Absent => say(answer, why, "None."),
                 Answer::CannotTell => say(
@@ -288,6 +303,19 @@ fn zone_lock(seen: &Seen, figures: &Figures) -> Verdict {
         }
         None => {
             if let Some(lacks) = lacks(seen, &[WAITS]) {
+                // Those for all spin locks are no fewer. Lost events would make them fewer.
+                let all = figures.waits.iter().find(|_| seen.losses.events_lost == 0);
+                if let Some(all) = all {
+                    let (answer, said) = judge_waits("spin locks of all kinds", all);
+                    why.push_str(&said);
+                    if answer == Answer::Absent {
+                        why.push_str(
+                            " Zone locks are among them, so waits for these matter even less.",
+                        );
+                        return say(answer, why, "None.");
+                    }
+                    why.push(' ');
+                }
                 why.push_str(&lacks);
                 return cannot(
                     why,
@@ -388,6 +416,7 @@ fn memcg_flush(seen: &Seen, figures: &Figures) -> Verdict {
     }
     if answers.is_empty() {
         let why = lacks(seen, &[REQUESTS, RSTAT])
+            .or_else(|| untraced(seen))
             .unwrap_or_else(|| "No task asked for statistics of a cgroup in this run.".to_owned());
         return cannot(
             why,
@@ -588,6 +617,57 @@ mod tests {
             verdict.why
         );
         assert_eq!(verdict.advice, "None.");
+    }
+
+    /// Waits alone, without pages: the mode `--locks`, and files of `perf record -e 'lock:*'`.
+    #[test]
+    fn waits_alone_are_an_answer() {
+        let alone = |count, wait_ns| Seen {
+            deep: false,
+            locks: true,
+            bursts: Vec::new(),
+            ..with_waits(count, wait_ns)
+        };
+        let found = diagnose_zone(&alone(200, 1_000_000));
+        assert_eq!(found.answer, Answer::Present);
+        assert!(
+            found.why.starts_with("200 waits for a zone lock"),
+            "{}",
+            found.why
+        );
+        assert!(found.advice.contains("`--deep`"), "{}", found.advice);
+        assert_eq!(diagnose_zone(&alone(200, 1_000)).answer, Answer::Absent);
+        let [herd, _, memcg] = diagnose(&alone(9, 9), &Figures::of(&alone(9, 9)));
+        for other in [herd, memcg] {
+            assert_eq!(other.answer, Answer::CannotTell);
+            assert!(
+                other.why.contains("waits for spin locks alone"),
+                "{}",
+                other.why
+            );
+        }
+        // No stack names the lock. Short waits for all spin locks show that those for a zone's are no problem.
+        let unnamed = |count, wait_ns, events_lost| {
+            let mut seen = alone(count, wait_ns);
+            seen.losses.events_lost = events_lost;
+            seen.waits
+                .iter_mut()
+                .for_each(|it| it.lock = LockKind::Other);
+            seen.missing = vec![Missing {
+                what: "stacks of waiters".to_owned(),
+                removes: WAITS.to_owned(),
+            }];
+            diagnose_zone(&seen)
+        };
+        let bound = unnamed(200, 1_000, 0);
+        assert_eq!(bound.answer, Answer::Absent, "{}", bound.why);
+        assert!(
+            bound.why.contains("spin locks of all kinds"),
+            "{}",
+            bound.why
+        );
+        assert_eq!(unnamed(200, 1_000_000, 0).answer, Answer::CannotTell);
+        assert_eq!(unnamed(200, 1_000, 1).answer, Answer::CannotTell);
     }
 
     /// A few long waits may be a problem, or a pause of the machine. Their number decides.

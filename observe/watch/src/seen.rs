@@ -27,8 +27,11 @@ pub struct Seen {
     pub recorded_by: Option<Writer>,
     /// Whether the names are pseudonyms.
     pub is_redacted: bool,
-    /// Whether page events were traced too, which makes upkeep take longer.
+    /// Whether page events were traced, which makes upkeep take longer.
     pub deep: bool,
+    /// Whether waits for spin locks were traced, and no pages.
+    #[serde(default)]
+    pub locks: bool,
     /// First moment.
     pub start_ns: u64,
     /// Last moment.
@@ -64,6 +67,29 @@ pub struct Seen {
     /// Events or fields that were wanted and are not there. In a file, an event without a record is not there.
     #[serde(deserialize_with = "bounded")]
     pub missing: Vec<Missing>,
+}
+
+/// Set of events, and their price.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mode {
+    /// Upkeep and flushes: a few events a CPU and second.
+    Light,
+    /// Waits for spin locks alone: two events a wait.
+    Locks,
+    /// Upkeep, flushes, waits for spin locks, and each page under a zone lock.
+    Deep,
+}
+
+impl Mode {
+    /// Name, as its option has it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Light => "light",
+            Self::Locks => "locks",
+            Self::Deep => "deep",
+        }
+    }
 }
 
 /// The observed machine.
@@ -401,6 +427,15 @@ impl Missing {
 }
 
 impl Seen {
+    /// The mode of the run, or the one that has the events of a file.
+    pub fn mode(&self) -> Mode {
+        match (self.deep, self.locks) {
+            (true, _) => Mode::Deep,
+            (false, true) => Mode::Locks,
+            (false, false) => Mode::Light,
+        }
+    }
+
     /// Whether an event, or a field of it, is not there.
     pub fn lacks(&self, event: &str) -> bool {
         let mut missing = self.missing.iter();

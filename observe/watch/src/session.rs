@@ -12,23 +12,17 @@ use crate::event::{
     WAIT_EVENTS, WORK_EVENTS, Wanted,
 };
 use crate::merge::{Merge, take_page};
+pub use crate::seen::Mode;
 use crate::seen::{Machine, Missing, Seen};
 use crate::symbols::Symbols;
 use crate::system;
 use crate::tracefs::probes::{self, Probes};
 use crate::tracefs::{Instance, Tracefs, Trigger, Unavailable};
 
-/// Set of events, and their price.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
-    /// Upkeep and flushes: a few events a CPU and second.
-    Light,
-    /// Also each page under a zone lock, and waits for spin locks.
-    Deep,
-}
-
 /// Buffer of a CPU in light mode.
 const LIGHT_KB: u64 = 512;
+/// Buffer of a CPU in the mode of waits alone: 20,000 waits.
+const LOCKS_KB: u64 = 2 * 1024;
 /// Buffer of a CPU in deep mode, where memory allows.
 const DEEP_KB: u64 = 16 * 1024;
 /// Time between two looks at buffers that fill fast.
@@ -45,6 +39,7 @@ impl Mode {
     fn pause(self) -> Duration {
         match self {
             Self::Light => Duration::from_secs(1),
+            Self::Locks => Duration::from_millis(200),
             Self::Deep => Duration::from_millis(50),
         }
     }
@@ -52,6 +47,7 @@ impl Mode {
     fn buffer_kb(self, cpus: usize) -> u64 {
         let wanted = match self {
             Self::Light => LIGHT_KB,
+            Self::Locks => LOCKS_KB,
             Self::Deep => DEEP_KB,
         };
         let most = system::available_kb().unwrap_or(u64::MAX) / MEMORY_SHARE / (cpus.max(1) as u64);
@@ -98,6 +94,7 @@ impl Session {
             analysis,
             seen: Seen {
                 deep: mode == Mode::Deep,
+                locks: mode == Mode::Locks,
                 machine,
                 ..Seen::default()
             },
@@ -190,6 +187,9 @@ impl Session {
         let work = || of_function("vmstat_update", |it| it.vmstat_update);
         let timer = || of_function("delayed_work_timer_fn", |it| it.delayed_work_timer_fn);
         let mut enabled = 0;
+        if mode == Mode::Locks {
+            return self.enable_waits(symbols.zone_lockers.clone());
+        }
         for wanted in &WORK_EVENTS {
             enabled += self.enable(wanted, work());
         }

@@ -190,8 +190,10 @@ impl Intake {
                 (true, false) => {}
             }
         }
-        let deep = || PAGE_EVENTS.iter().chain(&WAIT_EVENTS).chain(&HOLD_EVENTS);
-        self.seen.deep = deep().any(|wanted| self.is_recorded(wanted.name));
+        let mut pages = PAGE_EVENTS.iter().chain(&HOLD_EVENTS);
+        self.seen.deep = pages.any(|it| it.system == "kmem" && self.is_recorded(it.name));
+        let has_waits = WAIT_EVENTS.iter().any(|it| self.is_recorded(it.name));
+        self.seen.locks = has_waits && !self.seen.deep;
         if self.seen.deep {
             let what = "description of the machine's zones";
             self.miss(what, "whether a burst was one hold");
