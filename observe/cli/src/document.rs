@@ -2,6 +2,7 @@
 
 use bursar_watch::diagnosis::{Verdict, diagnose};
 use bursar_watch::figures::Figures;
+use bursar_watch::pressure::Pressure;
 use bursar_watch::seen::{Losses, Machine, Missing, Mode, Release, Seen};
 use bursar_watch::writer::Writer;
 use serde::Serialize;
@@ -20,6 +21,8 @@ pub struct Document {
     pub verdicts: [Verdict; 3],
     pub figures: Figures,
     pub release: Release,
+    pub decay_release: Release,
+    pub pressure: Option<Pressure>,
     pub losses: Losses,
     pub missing: Vec<Missing>,
 }
@@ -37,6 +40,8 @@ impl Document {
             verdicts: diagnose(seen, &figures),
             figures,
             release: seen.release,
+            decay_release: seen.decay_release,
+            pressure: seen.pressure,
             losses: seen.losses.clone(),
             missing: seen.missing.clone(),
         }

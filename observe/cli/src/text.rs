@@ -139,6 +139,7 @@ pub fn text(document: &Document, form: Markup) -> String {
         );
         text.push_str(&form.paragraph(&form.alarm(&said)));
     }
+    text.push_str(&pressure(document, form));
     for (number, verdict) in document.verdicts.iter().enumerate() {
         let (name, question) = match verdict.problem {
             Problem::UpkeepHerd => ("vmstat herd", "Do all CPUs do their upkeep at once?"),
@@ -189,6 +190,29 @@ fn title(document: &Document) -> String {
         document.figures.seconds,
         document.mode.name()
     )
+}
+
+/// Time for which tasks waited, in shares of the run.
+fn pressure(document: &Document, form: Markup) -> String {
+    let Some(pressure) = &document.pressure else {
+        return String::new();
+    };
+    let all = [
+        ("some task waited for a CPU", pressure.cpu_some_us),
+        ("some task waited for memory", pressure.memory_some_us),
+        ("all tasks waited for memory", pressure.memory_full_us),
+        ("tasks waited for interrupts", pressure.irq_full_us),
+    ];
+    let seconds = document.figures.seconds.max(f64::MIN_POSITIVE);
+    let shown = all.into_iter().filter_map(|(what, us)| {
+        let share = (us? as f64 / 1e6 / seconds).min(1.0);
+        Some(format!("{what} {}", percent(share)))
+    });
+    let shown: Vec<_> = shown.collect();
+    form.paragraph(&format!(
+        "Pressure, in shares of this time: {}.",
+        shown.join(", ")
+    ))
 }
 
 fn tables(document: &Document, form: Markup) -> String {
@@ -372,12 +396,16 @@ fn notes(document: &Document) -> Vec<String> {
              so. Tracing each page makes bursts longer, by 30 % or so."
                 .to_owned(),
         );
-        let release = &document.release;
-        if let (Some(at_batch), Some(elsewhere)) =
-            (release.gap_at_batch_ns, release.gap_elsewhere_ns)
-        {
+        for (release, of) in [
+            (&document.release, "frees outside of upkeep"),
+            (&document.decay_release, "frees by upkeep"),
+        ] {
+            let gaps = (release.gap_at_batch_ns, release.gap_elsewhere_ns);
+            let (Some(at_batch), Some(elsewhere)) = gaps else {
+                continue;
+            };
             notes.push(format!(
-                "{} bursts were larger than a batch. Median gap between pages at a multiple of the batch: {}; elsewhere: {}.",
+                "{} bursts of {of} were larger than a batch. Median gap between pages at a multiple of the batch: {}; elsewhere: {}.",
                 thousands(release.bursts),
                 nanoseconds(at_batch as f64),
                 nanoseconds(elsewhere as f64)

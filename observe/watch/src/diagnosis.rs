@@ -5,8 +5,8 @@ use serde::Serialize;
 use crate::changes::{Change, changes};
 pub use crate::event::Problem;
 use crate::event::{LATENESS, PAGES, REQUESTS, RSTAT, TARGETS, WAITS, WORK};
-use crate::figures::{Distribution, Figures, FlushFigures, WaitFigures, flushes_for};
-use crate::seen::{BurstKind, Flush, FlushFor, LockKind, Missing, Mode, Seen};
+use crate::figures::{Distribution, Figures, FlushFigures, FreeFigures, WaitFigures, flushes_for};
+use crate::seen::{BurstKind, Context, Flush, FlushFor, LockKind, Missing, Mode, Path, Seen};
 
 /// A problem, and whether this machine has it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -192,6 +192,27 @@ fn upkeep_herd(seen: &Seen, figures: &Figures) -> Verdict {
     say(Answer::Present, why, advice)
 }
 
+/// Shares of the work in which pages are freed.
+fn work(frees: &[FreeFigures]) -> String {
+    let all: u64 = frees.iter().fold(0, |sum, it| sum.saturating_add(it.pages));
+    let shown = frees.iter().map(|it| {
+        let by = match it.context {
+            Context::Upkeep => "upkeep",
+            Context::Kswapd => "kswapd",
+            Context::DirectReclaim => "direct reclaim",
+            Context::Exit => "ends of processes",
+            Context::Task => "other work of tasks",
+        };
+        let share = it.pages as f64 / all.max(1) as f64 * 100.0;
+        format!("{by} {share:.0} % (at most {} at once)", it.pages_max)
+    });
+    let shown: Vec<_> = shown.collect();
+    match shown.is_empty() {
+        true => String::new(),
+        false => format!("Work that freed these pages: {}. ", shown.join(", ")),
+    }
+}
+
 /// Judges waits for a lock by their number, their share of all CPUs' time and their tail, and gives the reason.
 ///
 /// The 99th percentile of a few waits is their maximum, which one pause of a virtual CPU can set. So few waits are not enough.
@@ -264,7 +285,8 @@ fn zone_lock(seen: &Seen, figures: &Figures) -> Verdict {
         None if largest > 0 => format!("The largest burst has {largest} pages. "),
         None => String::new(),
     };
-    why.push_str(match seen.releases_each_batch() {
+    why.push_str(&work(&figures.frees));
+    why.push_str(match seen.releases_each_batch(Path::Free) {
         _ if figures.bursts.is_empty() => "",
         Some(true) => "This kernel releases the lock within large bursts. ",
         Some(false) => "Other CPUs waited through whole bursts of more than a batch: not all paths of this kernel release the lock \
@@ -277,7 +299,7 @@ fn zone_lock(seen: &Seen, figures: &Figures) -> Verdict {
             why.push_str(&said);
             match answer {
                 Answer::Present => {
-                    let advice = match seen.releases_each_batch() {
+                    let advice = match seen.releases_each_batch(Path::Free) {
                         Some(true) => {
                             "The lock is released within bursts already. Free memory in smaller parts. `bursar-lab run \
                              pcp-batch-free` compares policies."
@@ -345,7 +367,7 @@ fn judge_count(hurting: u64, all: u64) -> Answer {
     }
 }
 
-/// How often readers flush for long, and what to do about it.
+/// Judges the flushes for readers, and says what to do about long ones.
 fn long_flushes(seen: &Seen) -> (Answer, &'static str) {
     let all = || flushes_for(&seen.flushes, FlushFor::Reader);
     let long = || all().filter(|it| it.time_ns() >= READ_NS);
@@ -374,7 +396,7 @@ fn memcg_flush(seen: &Seen, figures: &Figures) -> Verdict {
     let mut answers = Vec::new();
     if let Some(reads) = &figures.reads {
         why.push(format!(
-            "A read of memory.stat takes {}, and {} of CPU time.",
+            "A read of memory.stat takes {}; its CPU time is {}.",
             high_end(&reads.duration_ns, us),
             high_end(&reads.cpu_ns, us)
         ));
@@ -565,6 +587,7 @@ mod tests {
             end_ns: 500,
             pages: 63,
             hold: Hold::Unknown,
+            context: None,
         };
         let wait = Wait {
             cpu: 1,
@@ -668,6 +691,31 @@ mod tests {
         );
         assert_eq!(unnamed(200, 1_000_000, 0).answer, Answer::CannotTell);
         assert_eq!(unnamed(200, 1_000, 1).answer, Answer::CannotTell);
+    }
+
+    #[test]
+    fn the_work_that_frees_pages_is_beside_the_verdict() {
+        let with = |contexts: &[(Context, u64)]| {
+            let of = |&(context, pages): &(Context, u64)| Burst {
+                context: Some(context),
+                pages,
+                ..with_wait(1).bursts[0]
+            };
+            diagnose_zone(&Seen {
+                bursts: contexts.iter().map(of).collect(),
+                ..with_wait(1)
+            })
+        };
+        let all = [
+            (Context::Kswapd, 60),
+            (Context::Exit, 2_016),
+            (Context::Exit, 924),
+        ];
+        let why = with(&all).why;
+        let said = "Work that freed these pages: ends of processes 98 % (at most 2016 at once), kswapd 2 % (at most 60 at once).";
+        assert!(why.contains(said), "{why}");
+        let unknown = diagnose_zone(&with_wait(1)).why;
+        assert!(!unknown.contains("Work that freed"), "{unknown}");
     }
 
     /// A few long waits may be a problem, or a pause of the machine. Their number decides.
@@ -857,11 +905,13 @@ mod tests {
                 gap_at_batch_ns: Some(gap_at_batch_ns),
                 gap_elsewhere_ns: Some(100),
             };
-            Seen::releases_each_batch(&Seen {
+            let seen = Seen {
                 bursts: holds.iter().map(burst).collect(),
                 release,
                 ..seen()
-            })
+            };
+            assert_eq!(seen.releases_each_batch(Path::Decay), None);
+            seen.releases_each_batch(Path::Free)
         };
         assert_eq!(with(50, 500, &[Hold::Unknown]), Some(true));
         assert_eq!(with(50, 120, &[Hold::Unknown]), None);

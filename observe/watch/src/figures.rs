@@ -6,8 +6,8 @@ use serde::Serialize;
 
 use crate::event::RSTAT;
 use crate::seen::{
-    Burst, BurstKind, Flush, FlushFor, Hold, LockKind, ROOT, RefreshCaller, Seen, Stale, StatRead,
-    Upkeep,
+    Burst, BurstKind, Context, Flush, FlushFor, Hold, LockKind, ROOT, RefreshCaller, Seen, Stale,
+    StatRead, Upkeep,
 };
 
 /// Summary of numbers.
@@ -96,6 +96,8 @@ pub struct Figures {
     pub herd: Option<Herd>,
     /// Bursts, by direction.
     pub bursts: Vec<BurstFigures>,
+    /// Work in which pages are freed, most pages first. Empty: it is not known.
+    pub frees: Vec<FreeFigures>,
     /// Waits for spin locks, by lock.
     pub waits: Vec<WaitFigures>,
     /// Requests for statistics of cgroups.
@@ -180,6 +182,21 @@ pub struct BurstFigures {
     pub unknown: u64,
     /// Durations of the holds that were reported or proven.
     pub hold_ns: Option<Distribution>,
+}
+
+/// Bursts of frees in one kind of work.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct FreeFigures {
+    /// The work.
+    pub context: Context,
+    /// Bursts.
+    pub bursts: u64,
+    /// Pages of all these bursts.
+    pub pages: u64,
+    /// Pages of the largest burst.
+    pub pages_max: u64,
+    /// Time of all these bursts.
+    pub sum_ns: u64,
 }
 
 /// Waits for one kind of lock.
@@ -275,6 +292,7 @@ impl Figures {
                 .into_iter()
                 .filter_map(|it| bursts(seen, it))
                 .collect(),
+            frees: frees(seen),
             waits: [LockKind::Zone, LockKind::Other]
                 .into_iter()
                 .filter_map(|it| waits(seen, it))
@@ -418,6 +436,30 @@ fn bursts(seen: &Seen, kind: BurstKind) -> Option<BurstFigures> {
         unknown: with(Hold::Unknown).count() as u64,
         hold_ns: Distribution::of(with(Hold::Traced).chain(with(Hold::Proven)).map(duration)),
     })
+}
+
+fn frees(seen: &Seen) -> Vec<FreeFigures> {
+    let mut found: BTreeMap<Context, FreeFigures> = BTreeMap::new();
+    for burst in seen.bursts.iter().filter(|it| it.kind == BurstKind::Drain) {
+        let Some(context) = burst.context else {
+            return Vec::new();
+        };
+        let free = found.entry(context).or_insert(FreeFigures {
+            context,
+            bursts: 0,
+            pages: 0,
+            pages_max: 0,
+            sum_ns: 0,
+        });
+        free.bursts += 1;
+        free.pages = free.pages.saturating_add(burst.pages);
+        free.pages_max = free.pages_max.max(burst.pages);
+        let time_ns = burst.end_ns.saturating_sub(burst.start_ns);
+        free.sum_ns = free.sum_ns.saturating_add(time_ns);
+    }
+    let mut found: Vec<_> = found.into_values().collect();
+    found.sort_by_key(|it| std::cmp::Reverse(it.pages));
+    found
 }
 
 fn waits(seen: &Seen, lock: LockKind) -> Option<WaitFigures> {

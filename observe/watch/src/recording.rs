@@ -278,11 +278,13 @@ fn check(seen: &Seen) -> Result<(), RecordingError> {
         ),
         (
             "release",
-            are_small(&[
-                Some(seen.release.bursts),
-                seen.release.gap_at_batch_ns,
-                seen.release.gap_elsewhere_ns,
-            ]),
+            [seen.release, seen.decay_release]
+                .iter()
+                .all(|it| are_small(&[Some(it.bursts), it.gap_at_batch_ns, it.gap_elsewhere_ns])),
+        ),
+        (
+            "pressure",
+            are_small(&seen.pressure.unwrap_or_default().values()),
         ),
         (
             "losses",

@@ -10,6 +10,7 @@ use std::marker::PhantomData;
 use serde::de::{Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
+use crate::pressure::Pressure;
 use crate::writer::Writer;
 
 /// Bound of each list, so that memory does not grow with the length of a run, or with a claim of a file. Of 56 bytes each, or more.
@@ -54,14 +55,20 @@ pub struct Seen {
     /// Reads of one cgroup's `memory.stat` that the observation did itself.
     #[serde(default, deserialize_with = "bounded")]
     pub reads: Vec<StatRead>,
-    /// Way in which this kernel gives up the zone lock within a burst.
+    /// Way in which this kernel gives up the zone lock within a burst of frees outside of upkeep.
     pub release: Release,
+    /// The same within upkeep.
+    #[serde(default)]
+    pub decay_release: Release,
     /// Names of the tasks in `flushes` that still ran when they were looked up.
     #[serde(deserialize_with = "bounded")]
     pub tasks: Vec<Task>,
     /// Paths of the cgroups in `flushes` that could be found.
     #[serde(deserialize_with = "bounded")]
     pub cgroups: Vec<Cgroup>,
+    /// Pressure during the run, where the kernel has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pressure: Option<Pressure>,
     /// Losses: events and items that the figures do not include.
     pub losses: Losses,
     /// Events or fields that were wanted and are not there. In a file, an event without a record is not there.
@@ -218,6 +225,39 @@ pub struct Burst {
     pub pages: u64,
     /// Whether this was one hold of the lock.
     pub hold: Hold,
+    /// Work of the thread. `None`: the events do not show it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context: Option<Context>,
+}
+
+/// Work in which pages move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Context {
+    /// `vmstat_update`, which lets lists decay.
+    Upkeep,
+    /// `kswapd`.
+    Kswapd,
+    /// Reclaim by a task that needs memory.
+    DirectReclaim,
+    /// The end of a process.
+    Exit,
+    /// Anything else that a task does, drains of all lists included.
+    Task,
+}
+
+/// Path on which pages go from a CPU's list back to the zone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Path {
+    /// Upkeep lets a list decay.
+    Decay,
+    /// A task frees pages, and the list is full.
+    Free,
+}
+
+impl Path {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Decay, Self::Free];
 }
 
 /// Direction of a burst.
@@ -427,6 +467,13 @@ impl Missing {
 }
 
 impl Seen {
+    /// Marks the bursts of `kswapd`, once the names of tasks are known.
+    pub(crate) fn mark_kswapd(&mut self, is_kswapd: impl Fn(i32) -> bool) {
+        for burst in self.bursts.iter_mut().filter(|it| is_kswapd(it.pid)) {
+            burst.context = Some(Context::Kswapd);
+        }
+    }
+
     /// The mode of the run, or the one that has the events of a file.
     pub fn mode(&self) -> Mode {
         match (self.deep, self.locks) {
@@ -447,11 +494,12 @@ impl Seen {
         self.missing.iter().any(|missing| missing.removes == part)
     }
 
-    /// Whether the kernel gives up the zone lock within bursts that are larger than a batch, by its behaviour.
+    /// Whether the kernel gives up the zone lock within bursts of frees that are larger than a batch, by its behaviour. Takes
+    /// keep the lock in all versions.
     ///
     /// A gap at each batch says that it does. Its absence says nothing: a lock that nobody waits for is released and taken again
     /// within the time of an event.
-    pub fn releases_each_batch(&self) -> Option<bool> {
+    pub fn releases_each_batch(&self, path: Path) -> Option<bool> {
         let batch = self
             .machine
             .zones
@@ -459,10 +507,12 @@ impl Seen {
             .map(|zone| zone.pcp_batch)
             .max()
             .unwrap_or(0);
-        let large = self
-            .bursts
-            .iter()
-            .filter(|burst| burst.pages > u64::from(batch));
+        let is_of = |burst: &&Burst| {
+            burst.kind == BurstKind::Drain
+                && (burst.context == Some(Context::Upkeep)) == (path == Path::Decay)
+        };
+        let frees = self.bursts.iter().filter(is_of);
+        let large = frees.filter(|burst| burst.pages > u64::from(batch));
         let [mut whole, mut cut] = [0, 0];
         for burst in large {
             match burst.hold {
@@ -471,7 +521,10 @@ impl Seen {
                 Hold::Unknown => {}
             }
         }
-        let release = &self.release;
+        let release = match path {
+            Path::Decay => &self.decay_release,
+            Path::Free => &self.release,
+        };
         let has_gaps = || {
             let [at_batch, elsewhere] = [release.gap_at_batch_ns?, release.gap_elsewhere_ns?];
             (release.bursts >= 10 && at_batch >= RELEASE_GAP * elsewhere.max(1)).then_some(true)

@@ -8,10 +8,11 @@ use std::time::Duration;
 
 use crate::analysis::Analysis;
 use crate::event::{
-    Decoder, FLUSH_EVENTS, HOLD_EVENTS, PAGE_EVENTS, REFRESH, REFRESH_EVENTS, TIMER_EVENTS,
-    WAIT_EVENTS, WORK_EVENTS, Wanted,
+    CONTEXT_EVENTS, Decoder, FLUSH_EVENTS, HOLD_EVENTS, PAGE_EVENTS, REFRESH, REFRESH_EVENTS,
+    TIMER_EVENTS, WAIT_EVENTS, WORK_EVENTS, Wanted,
 };
 use crate::merge::{Merge, take_page};
+use crate::pressure::Pressure;
 pub use crate::seen::Mode;
 use crate::seen::{Machine, Missing, Seen};
 use crate::symbols::Symbols;
@@ -66,6 +67,8 @@ pub struct Session {
     mode: Mode,
     buffer_kb: u64,
     pause: Duration,
+    /// Totals at the beginning.
+    pressure: Option<Pressure>,
     // After the instance, which has them enabled.
     probes: Option<Probes>,
     // Last: the file system is unmounted after all else is removed.
@@ -101,12 +104,14 @@ impl Session {
             mode,
             buffer_kb,
             pause: mode.pause(),
+            pressure: None,
             probes: None,
             tracefs,
         };
         if session.enable_all(mode) == 0 {
             return Err(Unavailable::Events);
         }
+        session.pressure = Pressure::read();
         session.seen.start_ns = system::now_ns();
         session.instance.start()?;
         Ok(session)
@@ -154,11 +159,16 @@ impl Session {
         self.instance.stop()?;
         self.seen.end_ns = system::now_ns();
         self.poll()?;
+        let kswapds = match self.mode {
+            Mode::Deep => system::kswapds(),
+            Mode::Light | Mode::Locks => BTreeSet::new(),
+        };
         let Self {
             instance,
             mut merge,
             mut analysis,
             mut seen,
+            pressure,
             ..
         } = self;
         merge.rest(|event| analysis.take(event));
@@ -172,6 +182,8 @@ impl Session {
         seen.tasks = system::tasks(pids);
         seen.cgroups = system::cgroups(&ids.into_iter().collect::<Vec<_>>());
         seen.mark_workers();
+        seen.mark_kswapd(|pid| kswapds.contains(&pid));
+        seen.pressure = pressure.and_then(|before| Pressure::read()?.since(&before));
         Ok(seen)
     }
 
@@ -203,7 +215,11 @@ impl Session {
             enabled += self.enable_probes();
         }
         if mode == Mode::Deep {
-            for wanted in PAGE_EVENTS.iter().chain(&HOLD_EVENTS) {
+            for wanted in PAGE_EVENTS
+                .iter()
+                .chain(&HOLD_EVENTS)
+                .chain(&CONTEXT_EVENTS)
+            {
                 enabled += self.enable(wanted, iter::empty());
             }
             enabled += self.enable_waits(symbols.zone_lockers.clone());
