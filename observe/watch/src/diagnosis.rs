@@ -111,6 +111,9 @@ fn lacks(seen: &Seen, parts: &[&str]) -> Option<String> {
 /// The next step: of a file, the command that would have recorded the events of a problem.
 fn next(seen: &Seen, problem: Problem, why: &str, live: &str) -> String {
     match seen.recorded_by {
+        None if seen.mode() == Mode::Locks && problem != Problem::ZoneLock => {
+            "Run `bursar-observe watch` without `--locks`.".to_owned()
+        }
         None => live.to_owned(),
         Some(_) if why.contains("--kallsyms") => {
             "Read the file with `--kallsyms FILE`: a copy of /proc/kallsyms of the same boot."
@@ -204,7 +207,11 @@ fn work(frees: &[FreeFigures]) -> String {
             Context::Task => "other work of tasks",
         };
         let share = it.pages as f64 / all.max(1) as f64 * 100.0;
-        format!("{by} {share:.0} % (at most {} at once)", it.pages_max)
+        let share = match share < 0.5 {
+            true => "under 1".to_owned(),
+            false => format!("{share:.0}"),
+        };
+        format!("{by} {share} % (at most {} at once)", it.pages_max)
     });
     let shown: Vec<_> = shown.collect();
     match shown.is_empty() {
@@ -668,6 +675,8 @@ mod tests {
                 "{}",
                 other.why
             );
+            let step = "without `--locks`";
+            assert!(other.advice.contains(step), "{}", other.advice);
         }
         // No stack names the lock. Short waits for all spin locks show that those for a zone's are no problem.
         let unnamed = |count, wait_ns, events_lost| {
@@ -710,9 +719,10 @@ mod tests {
             (Context::Kswapd, 60),
             (Context::Exit, 2_016),
             (Context::Exit, 924),
+            (Context::Upkeep, 1),
         ];
         let why = with(&all).why;
-        let said = "Work that freed these pages: ends of processes 98 % (at most 2016 at once), kswapd 2 % (at most 60 at once).";
+        let said = "Work that freed these pages: ends of processes 98 % (at most 2016 at once), kswapd 2 % (at most 60 at once), upkeep under 1 % (at most 1 at once).";
         assert!(why.contains(said), "{why}");
         let unknown = diagnose_zone(&with_wait(1)).why;
         assert!(!unknown.contains("Work that freed"), "{unknown}");
