@@ -31,6 +31,7 @@ use clap::{Args as ClapArgs, ColorChoice, Parser, Subcommand};
 const EXAMPLES: &str = "\
 Examples:
   bursar-observe watch                     10 s, upkeep and flushes
+  bursar-observe watch --locks             waits for locks alone, two events each
   bursar-observe watch --deep -- make -j8  while a command runs, with page events
   bursar-observe read trace.dat            what did trace-cmd or perf record?
   bursar-observe replay node7.bursar       what would other policies change?";

@@ -59,7 +59,7 @@ pub fn read(read: &Read, global: &Global) -> Result<ExitCode, Failure> {
     let recorded = place.map_or(Ok(()), |place| recordings::write(&seen, &place));
     form::write(
         format,
-        &Document::new(&seen, None, None, false),
+        &Document::new(&seen, None, false),
         TITLE,
         text,
         output,

@@ -9,7 +9,7 @@ use bursar_term::units::{counted, nanoseconds, percent, quantity, scaled, thousa
 use bursar_watch::diagnosis::{Answer, Problem};
 use bursar_watch::event::WAITS;
 use bursar_watch::figures::{Distribution, Herd};
-use bursar_watch::seen::{BurstKind, HzSource, LockKind};
+use bursar_watch::seen::{BurstKind, HzSource, LockKind, Mode};
 
 use crate::document::Document;
 
@@ -87,7 +87,9 @@ fn rows(document: &Document) -> Vec<Row> {
     }
     if let Some(flushes) = &figures.flushes {
         for (name, unit, of) in [
-            ("flush", Unit::Ns, flushes.duration_ns),
+            ("flush for a reader", Unit::Ns, flushes.reader_ns),
+            ("flush, periodic or forced", Unit::Ns, flushes.period_ns),
+            ("flush of a removed cgroup", Unit::Ns, flushes.removal_ns),
             ("wait for the lock", Unit::Ns, flushes.wait_ns),
             ("longest hold", Unit::Ns, flushes.hold_ns),
             (
@@ -100,8 +102,14 @@ fn rows(document: &Document) -> Vec<Row> {
             add(FLUSH, name, unit, of);
         }
     }
-    let probe = document.probe.as_ref().map(|probe| probe.latency_ns);
-    add(FLUSH, "read of memory.stat", Unit::Ns, probe);
+    if let Some(reads) = &figures.reads {
+        for (name, of) in [
+            ("read of memory.stat", reads.duration_ns),
+            ("CPU time of such a read", reads.cpu_ns),
+        ] {
+            add(FLUSH, name, Unit::Ns, Some(of));
+        }
+    }
     rows
 }
 
@@ -131,11 +139,15 @@ pub fn text(document: &Document, form: Markup) -> String {
         );
         text.push_str(&form.paragraph(&form.alarm(&said)));
     }
+    text.push_str(&pressure(document, form));
     for (number, verdict) in document.verdicts.iter().enumerate() {
         let (name, question) = match verdict.problem {
             Problem::UpkeepHerd => ("vmstat herd", "Do all CPUs do their upkeep at once?"),
             Problem::ZoneLock => ("pcp and zone lock", "Who waits while many pages are freed?"),
-            Problem::MemcgFlush => ("memcg flush", "Do readers of memory statistics wait?"),
+            Problem::MemcgFlush => (
+                "memcg flush",
+                "Do readers of memory statistics wait, or get old answers?",
+            ),
         };
         let answer = match verdict.answer {
             Answer::Present => form.alarm("PRESENT"),
@@ -176,8 +188,31 @@ fn title(document: &Document) -> String {
         machine.kernel,
         counted(machine.cpus, "CPU"),
         document.figures.seconds,
-        document.mode
+        document.mode.name()
     )
+}
+
+/// Time for which tasks waited, in shares of the run.
+fn pressure(document: &Document, form: Markup) -> String {
+    let Some(pressure) = &document.pressure else {
+        return String::new();
+    };
+    let all = [
+        ("some task waited for a CPU", pressure.cpu_some_us),
+        ("some task waited for memory", pressure.memory_some_us),
+        ("all tasks waited for memory", pressure.memory_full_us),
+        ("tasks waited for interrupts", pressure.irq_full_us),
+    ];
+    let seconds = document.figures.seconds.max(f64::MIN_POSITIVE);
+    let shown = all.into_iter().filter_map(|(what, us)| {
+        let share = (us? as f64 / 1e6 / seconds).min(1.0);
+        Some(format!("{what} {}", percent(share)))
+    });
+    let shown: Vec<_> = shown.collect();
+    form.paragraph(&format!(
+        "Pressure, in shares of this time: {}.",
+        shown.join(", ")
+    ))
 }
 
 fn tables(document: &Document, form: Markup) -> String {
@@ -355,18 +390,22 @@ fn notes(document: &Document) -> Vec<String> {
         }
         notes.push(note);
     }
-    if document.mode == "deep" && !document.figures.bursts.is_empty() {
+    if !document.figures.bursts.is_empty() {
         notes.push(
             "A burst is a run of page events of one task on one CPU. It is one hold of the zone lock only where the table says \
              so. Tracing each page makes bursts longer, by 30 % or so."
                 .to_owned(),
         );
-        let release = &document.release;
-        if let (Some(at_batch), Some(elsewhere)) =
-            (release.gap_at_batch_ns, release.gap_elsewhere_ns)
-        {
+        for (release, of) in [
+            (&document.release, "frees outside of upkeep"),
+            (&document.decay_release, "frees by upkeep"),
+        ] {
+            let gaps = (release.gap_at_batch_ns, release.gap_elsewhere_ns);
+            let (Some(at_batch), Some(elsewhere)) = gaps else {
+                continue;
+            };
             notes.push(format!(
-                "{} bursts were larger than a batch. Median gap between pages at a multiple of the batch: {}; elsewhere: {}.",
+                "{} bursts of {of} were larger than a batch. Median gap between pages at a multiple of the batch: {}; elsewhere: {}.",
                 thousands(release.bursts),
                 nanoseconds(at_batch as f64),
                 nanoseconds(elsewhere as f64)
@@ -374,7 +413,7 @@ fn notes(document: &Document) -> Vec<String> {
         }
     }
     let has_waits = !document.missing.iter().any(|it| it.removes == WAITS);
-    if document.mode == "deep" && has_waits {
+    if document.mode != Mode::Light && has_waits {
         let waits = document
             .figures
             .waits
@@ -387,14 +426,11 @@ fn notes(document: &Document) -> Vec<String> {
             _ => "Waits for spin locks are reported here. On real hardware the kernel leaves out a lone waiter.".to_owned(),
         });
     }
-    if let Some(probe) = &document.probe {
+    if let Some(reads) = &document.figures.reads {
+        let of = (reads.path.clone()).unwrap_or_else(|| format!("cgroup {}", reads.cgroup));
         notes.push(format!(
-            "{}: {} of {} reads gave an old answer (usage had moved by over 1 MiB), unchanged for {} at most. Reads make \
-             statistics fresher.",
-            probe.file.display(),
-            thousands(probe.stale),
-            thousands(probe.latency_ns.samples),
-            nanoseconds(probe.stale_ns_max as f64)
+            "The reads of memory.stat are this tool's own, of {of}. Each of them may make the kernel fold statistics, so answers \
+             were fresher than they would have been."
         ));
     }
     for wait in &document.figures.waits {

@@ -13,7 +13,7 @@ use bursar_term::interruption;
 use bursar_term::options::{Global, whole};
 use bursar_term::output::Output;
 use bursar_term::place::Place;
-use bursar_watch::probe::{Probe, Probed};
+use bursar_watch::probe::Probe;
 use bursar_watch::recording;
 use bursar_watch::session::{self, Mode, Session};
 use bursar_watch::system::now_ns;
@@ -30,6 +30,7 @@ pub const EXAMPLES: &str = "\
 Examples:
   bursar-observe watch                          10 s, upkeep and flushes
   bursar-observe watch --seconds 60 -o seen.json
+  bursar-observe watch --locks --seconds 60     waits for locks alone, on a production machine
   bursar-observe watch --deep -- make -j8       while a command runs, with page events
   bursar-observe watch --deep --record node7.bursar
   bursar-observe watch --probe-stat /sys/fs/cgroup/system.slice";
@@ -45,8 +46,11 @@ document. It is ended with SIGTERM when --seconds are over.";
 #[derive(Debug, Args)]
 pub struct Watch {
     /// Trace upkeep and flushes only, which costs next to nothing. The default
-    #[arg(long, conflicts_with = "deep")]
+    #[arg(long, conflicts_with_all = ["locks", "deep"])]
     light: bool,
+    /// Trace waits for spin locks alone: two events a wait. Answers for the zone lock, and slows nothing
+    #[arg(long, conflicts_with = "deep")]
+    locks: bool,
     /// Also trace each page under a zone lock, and waits for spin locks. Slows page frees while it runs
     #[arg(long)]
     deep: bool,
@@ -79,9 +83,10 @@ pub fn watch(watch: &Watch, global: &Global) -> Result<ExitCode, Failure> {
         return Err(Failure::unavailable(Unavailable::System));
     }
     let probe = watch.probe_stat.as_deref().map(open_probe).transpose()?;
-    let mode = match watch.deep {
-        true => Mode::Deep,
-        false => Mode::Light,
+    let mode = match (watch.locks, watch.deep) {
+        (true, _) => Mode::Locks,
+        (_, true) => Mode::Deep,
+        _ => Mode::Light,
     };
     // Before the run, so that a run is not lost to a wrong path.
     let place = watch.record.as_deref().map(Place::new).transpose()?;
@@ -101,11 +106,14 @@ pub fn watch(watch: &Watch, global: &Global) -> Result<ExitCode, Failure> {
     announce(&session, seconds, mode, global);
     let probing = probe.map(Probing::start);
     let end = poll(&mut session, seconds, &messages)?;
-    let probed = probing.and_then(Probing::finish);
+    let probe = probing.and_then(Probing::finish);
     let mut seen = session.finish().map_err(Failure::unavailable)?;
+    if let Some(probe) = probe {
+        probe.finish(&mut seen);
+    }
     let is_interrupted = matches!(end, End::Interrupted);
     let ended = command.map(|running| running.end(end, &messages));
-    let document = Document::new(&seen, ended, probed, is_interrupted);
+    let document = Document::new(&seen, ended, is_interrupted);
     if watch.redact {
         recording::redact(&mut seen);
     }
@@ -167,10 +175,7 @@ fn announce(session: &Session, seconds: Option<u64>, mode: Mode, global: &Global
         Some(seconds) => format!("for {seconds} s"),
         None => "until the command ends".to_owned(),
     };
-    let mode = match mode {
-        Mode::Light => "light",
-        Mode::Deep => "deep",
-    };
+    let mode = mode.name();
     let machine = session.machine();
     let _ = writeln!(
         io::stderr(),
@@ -221,8 +226,8 @@ impl Probing {
         Self { stop, thread }
     }
 
-    fn finish(self) -> Option<Probed> {
+    fn finish(self) -> Option<Probe> {
         drop(self.stop);
-        self.thread.join().ok()?.finish()
+        self.thread.join().ok()
     }
 }

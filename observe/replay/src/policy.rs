@@ -3,8 +3,8 @@
 use bursar_kernel::pages::Release;
 use bursar_kernel::stats::Policy;
 use bursar_kernel::upkeep::{Firing, KERNEL_SKEW};
-use bursar_watch::changes::version;
-use bursar_watch::seen::{Hold, Seen};
+use bursar_watch::changes::{Has, release_each_batch, version};
+use bursar_watch::seen::{Burst, BurstKind, Context, Hold, Path, Seen};
 
 use crate::measure::Part;
 use bursar_experiments::vmstat_spread;
@@ -39,8 +39,16 @@ impl Stock {
     pub(crate) fn of(recording: &Seen) -> Self {
         let version = version(&recording.machine.kernel);
         let (release, why_release) = release(recording, version);
+        // The simulated upkeep has the policy of frees.
+        let decays = release_each_batch(recording, Path::Decay);
+        let besides = match (release, decays.has_it) {
+            (Release::Whole, Has::Yes) => {
+                " Upkeep of this kernel releases the lock after each batch, which this replay does not do."
+            }
+            _ => "",
+        };
         let (flush, why_flush) = match version {
-            Some(version) if version < (6, 8) => (
+            Some(version) if version < (6, 8, 0) => (
                 Policy::Unified,
                 "one flush of the whole tree at a time, before 6.8",
             ),
@@ -65,7 +73,10 @@ impl Stock {
                 ),
                 (
                     Part::Pages,
-                    format!("Page lists: `{}`, because {why_release}.", release.name()),
+                    format!(
+                        "Page lists: `{}`, because {why_release}.{besides}",
+                        release.name()
+                    ),
                 ),
                 (
                     Part::Flushes,
@@ -76,12 +87,17 @@ impl Stock {
     }
 }
 
-fn release(recording: &Seen, version: Option<(u32, u32)>) -> (Release, &'static str) {
+fn release(recording: &Seen, version: Option<(u32, u32, u32)>) -> (Release, &'static str) {
     /// Gap at multiples of the batch that shows a released lock, in gaps elsewhere.
     const GAPS: u64 = 2;
     let batches = recording.machine.zones.iter().map(|zone| zone.pcp_batch);
     let batch = u64::from(batches.max().unwrap_or(63).max(1));
-    let long = || recording.bursts.iter().filter(|burst| burst.pages > batch);
+    // Takes keep the lock in all versions, and upkeep may have a policy of its own.
+    let is_long = |burst: &&Burst| {
+        let is_free = burst.kind == BurstKind::Drain && burst.context != Some(Context::Upkeep);
+        is_free && burst.pages > batch
+    };
+    let long = || recording.bursts.iter().filter(is_long);
     if long().any(|burst| matches!(burst.hold, Hold::Traced | Hold::Proven)) {
         return (Release::Whole, "a burst of more than a batch was one hold");
     }
@@ -103,7 +119,7 @@ fn release(recording: &Seen, version: Option<(u32, u32)>) -> (Release, &'static 
         };
     }
     match version {
-        Some(version) if version < (6, 19) => (Release::Whole, "the kernel is older than 6.19"),
+        Some(version) if version < (6, 19, 0) => (Release::Whole, "the kernel is older than 6.19"),
         Some(_) => (Release::Batched, "the kernel is 6.19 or later"),
         None => (
             Release::Batched,

@@ -1,6 +1,7 @@
 //! From events in the order of their times to [`Seen`].
 
 mod bursts;
+mod contexts;
 mod flushes;
 mod hz;
 mod list;
@@ -8,10 +9,11 @@ mod refresh;
 mod upkeep;
 mod waits;
 
-use crate::event::{Event, Kind, WAITS};
-use crate::seen::{LockKind, Machine, Missing, Seen};
+use crate::event::{CONTEXT, Event, Kind, WAITS, WORK};
+use crate::seen::{Context, LockKind, Machine, Missing, Seen};
 
 use bursts::Bursts;
+use contexts::Contexts;
 use flushes::Flushes;
 use hz::Slope;
 use refresh::Refreshes;
@@ -24,6 +26,7 @@ pub struct Analysis {
     upkeeps: Upkeeps,
     refreshes: Refreshes,
     bursts: Bursts,
+    contexts: Contexts,
     flushes: Flushes,
     waits: Waits,
     slope: Slope,
@@ -36,6 +39,7 @@ impl Analysis {
             upkeeps: Upkeeps::default(),
             refreshes: Refreshes::default(),
             bursts: Bursts::new(machine),
+            contexts: Contexts::default(),
             flushes: Flushes::default(),
             waits: Waits::default(),
             slope: Slope::default(),
@@ -69,7 +73,12 @@ impl Analysis {
         let is_upkeep = self.upkeeps.runs(event.cpu, event.pid);
         self.refreshes.take(event, is_upkeep);
         self.upkeeps.take(event);
-        self.bursts.take(event);
+        self.contexts.take(event);
+        let context = match is_upkeep {
+            true => Context::Upkeep,
+            false => self.contexts.of(event),
+        };
+        self.bursts.take(event, Some(context));
         self.flushes.take(event);
         self.waits.take(event);
     }
@@ -99,13 +108,19 @@ impl Analysis {
                 removes: WAITS.to_owned(),
             });
         }
-        let (bursts, release, left_out) = self.bursts.finish(&waits);
+        let (bursts, [decay_release, release], left_out) = self.bursts.finish(&waits);
         whole(left_out);
         let (flushes, left_out) = self.flushes.finish();
         whole(left_out);
         seen.waits = waits;
         seen.bursts = bursts;
+        // Other work of tasks is known only if events show all the rest.
+        let is_known = !seen.loses(CONTEXT) && !seen.loses(WORK);
+        for burst in seen.bursts.iter_mut().filter(|_| !is_known) {
+            burst.context = burst.context.filter(|it| *it != Context::Task);
+        }
         seen.release = release;
+        seen.decay_release = decay_release;
         seen.flushes = flushes;
     }
 }

@@ -5,14 +5,14 @@
 use serde::Serialize;
 
 use crate::event::Problem;
-use crate::seen::{Flush, Seen};
+use crate::seen::{Flush, Path, Seen};
 
 /// A change of the kernel, and whether the observed kernel has it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Change {
     /// Effect of the change.
     pub what: &'static str,
-    /// Version of Linux that has it first. `None`: posted, and not merged up to 7.3.
+    /// Versions of Linux that have it first. `None`: posted, and not merged up to 7.3.
     pub merged: Option<&'static str>,
     /// Whether this kernel has it.
     pub has_it: Has,
@@ -44,7 +44,40 @@ pub enum Basis {
     Version,
 }
 
-type Version = (u32, u32);
+/// Three numbers. The third counts: stable versions take parts of a change.
+type Version = (u32, u32, u32);
+
+/// Versions that have a change.
+struct Since {
+    text: &'static str,
+    mainline: Version,
+    /// First version of each stable branch that took it.
+    stable: &'static [Version],
+}
+
+impl Since {
+    fn has(&self, version: Version) -> bool {
+        let is_branch = |it: &Version| (it.0, it.1) == (version.0, version.1);
+        let mut stable = self.stable.iter();
+        version >= self.mainline || stable.any(|it| is_branch(it) && version >= *it)
+    }
+}
+
+const fn mainline(text: &'static str, major: u32, minor: u32) -> Since {
+    Since {
+        text,
+        mainline: (major, minor, 0),
+        stable: &[],
+    }
+}
+
+/// Announcements of 6.18.7 and 6.12.67, of 23 January 2026, list the change of decay, and not that of frees.
+const DECAY: Since = Since {
+    text: "6.19, 6.18.7 and 6.12.67",
+    mainline: (6, 19, 0),
+    stable: &[(6, 18, 7), (6, 12, 67)],
+};
+const FREE: Since = mainline("6.19", 6, 19);
 
 /// Timers of which a pattern can be told.
 const TIMERS: usize = 8;
@@ -55,8 +88,21 @@ const TICKS_APART: u64 = 3;
 pub(crate) fn changes(problem: Problem, seen: &Seen) -> Vec<Change> {
     match problem {
         Problem::UpkeepHerd => vec![spread_upkeep(seen)],
-        Problem::ZoneLock => vec![release_each_batch(seen)],
-        Problem::MemcgFlush => vec![threshold_of_group(seen), release_each_cpu(seen)],
+        Problem::ZoneLock => Path::ALL.map(|it| release_each_batch(seen, it)).into(),
+        Problem::MemcgFlush => vec![
+            threshold_of_group(seen),
+            release_each_cpu(seen),
+            by_version(
+                "each subsystem has a lock of statistics of its own",
+                mainline("6.16", 6, 16),
+                seen,
+            ),
+            by_version(
+                "an update takes no lock: the tree of changed cgroups is built by the flush (repaired in December 2025)",
+                mainline("6.17", 6, 17),
+                seen,
+            ),
+        ],
     }
 }
 
@@ -96,20 +142,27 @@ fn spread_upkeep(seen: &Seen) -> Change {
     change(has_it, evidence)
 }
 
-fn release_each_batch(seen: &Seen) -> Change {
-    let behaves = seen.releases_each_batch().map(|releases| {
+/// Whether a kernel gives the zone lock up after each batch on this path: three states of kernels, because some have the change of
+/// decay alone.
+pub fn release_each_batch(seen: &Seen, path: Path) -> Change {
+    let behaves = seen.releases_each_batch(path).map(|releases| {
         let evidence = match releases {
             true => "the lock is given up within bursts that are larger than a batch",
             false => "CPUs waited through whole bursts that are larger than a batch",
         };
         (releases, evidence.to_owned())
     });
-    merged(
-        "the zone lock is released after each batch of pages",
-        ("6.19", (6, 19)),
-        behaves,
-        seen,
-    )
+    let (what, since) = match path {
+        Path::Decay => (
+            "upkeep releases the zone lock after each batch of a list that decays",
+            DECAY,
+        ),
+        Path::Free => (
+            "a task that frees pages releases the zone lock after each batch",
+            FREE,
+        ),
+    };
+    merged(what, since, behaves, seen)
 }
 
 fn threshold_of_group(seen: &Seen) -> Change {
@@ -120,7 +173,7 @@ fn threshold_of_group(seen: &Seen) -> Change {
     };
     merged(
         "a reader flushes only its own cgroup and those below, and only after many updates there",
-        ("6.8", (6, 8)),
+        mainline("6.8", 6, 8),
         behaves,
         seen,
     )
@@ -138,20 +191,25 @@ fn release_each_cpu(seen: &Seen) -> Change {
     });
     merged(
         "the lock of cgroup statistics is released after each CPU",
-        ("6.15", (6, 15)),
+        mainline("6.15", 6, 15),
         behaves,
         seen,
     )
 }
 
+/// A change that no event shows.
+fn by_version(what: &'static str, since: Since, seen: &Seen) -> Change {
+    merged(what, since, None, seen)
+}
+
 /// A change that is merged. `behaves` says whether the events show it, and by what.
 fn merged(
     what: &'static str,
-    (merged, since): (&'static str, Version),
+    since: Since,
     behaves: Option<(bool, String)>,
     seen: &Seen,
 ) -> Change {
-    let by_version = version(&seen.machine.kernel).map(|version| version >= since);
+    let by_version = version(&seen.machine.kernel).map(|version| since.has(version));
     let of = |has| match has {
         true => Has::Yes,
         false => Has::No,
@@ -174,17 +232,20 @@ fn merged(
     };
     Change {
         what,
-        merged: Some(merged),
+        merged: Some(since.text),
         has_it,
         by,
         evidence,
     }
 }
 
-/// Major and minor version in a release such as `6.12.0-rc3`.
+/// Version in a release such as `6.12.117+deb12`. A candidate such as `6.19-rc3` has no third number.
 pub fn version(release: &str) -> Option<Version> {
-    let mut parts = release.split(|letter: char| !letter.is_ascii_digit());
-    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+    let end = release.find(|it: char| !it.is_ascii_digit() && it != '.');
+    let mut parts = release[..end.unwrap_or(release.len())].split('.');
+    let (major, minor) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+    let third = parts.next().and_then(|it| it.parse().ok());
+    Some((major, minor, third.unwrap_or(0)))
 }
 
 impl Change {
@@ -212,7 +273,7 @@ impl Change {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::seen::{Burst, BurstKind, Hold, Machine, Upkeep};
+    use crate::seen::{Burst, BurstKind, Context, Hold, Machine, Upkeep};
 
     fn of(kernel: &str) -> Seen {
         Seen {
@@ -235,23 +296,43 @@ mod tests {
     fn versions_decide_where_nothing_was_seen() {
         use Basis::Version;
         let old = of("6.1.0-acme");
-        assert_eq!(answers(Problem::ZoneLock, &old), [(Has::No, Version)]);
-        assert_eq!(
-            answers(Problem::MemcgFlush, &old),
-            [(Has::No, Version), (Has::No, Version)]
-        );
-        let between = of("6.8.12");
-        assert_eq!(
-            answers(Problem::MemcgFlush, &between),
-            [(Has::Yes, Version), (Has::No, Version)]
-        );
+        assert_eq!(answers(Problem::ZoneLock, &old), [(Has::No, Version); 2]);
+        for (release, merged) in [
+            ("6.1.0-acme", 0),
+            ("6.8.12", 1),
+            ("6.15", 2),
+            ("6.16.1", 3),
+            ("6.17", 4),
+        ] {
+            let of_memcg = answers(Problem::MemcgFlush, &of(release));
+            let has: Vec<_> = of_memcg.iter().map(|it| it.0 == Has::Yes).collect();
+            let expected: Vec<_> = (0..4).map(|nth| nth < merged).collect();
+            assert_eq!(has, expected, "{release}");
+        }
         let new = of("7.2.0-rc1");
-        assert_eq!(answers(Problem::ZoneLock, &new), [(Has::Yes, Version)]);
+        assert_eq!(answers(Problem::ZoneLock, &new), [(Has::Yes, Version); 2]);
         let hidden = of("");
-        assert_eq!(
-            answers(Problem::ZoneLock, &hidden),
-            [(Has::Unknown, Version)]
-        );
+        let unknown = [(Has::Unknown, Version); 2];
+        assert_eq!(answers(Problem::ZoneLock, &hidden), unknown);
+    }
+
+    /// Neither path, decay alone, or both.
+    #[test]
+    fn the_third_number_of_a_version_counts() {
+        for (release, decay, free) in [
+            ("6.18.6", Has::No, Has::No),
+            ("6.18.7", Has::Yes, Has::No),
+            ("6.18.44-acme", Has::Yes, Has::No),
+            ("6.12.66+deb12", Has::No, Has::No),
+            ("6.12.117+deb12-cloud-amd64", Has::Yes, Has::No),
+            ("6.17.80", Has::No, Has::No),
+            ("6.19-rc1", Has::Yes, Has::Yes),
+            ("6.19.0", Has::Yes, Has::Yes),
+        ] {
+            let answers = answers(Problem::ZoneLock, &of(release));
+            let has: Vec<_> = answers.iter().map(|it| it.0).collect();
+            assert_eq!(has, [decay, free], "{release}");
+        }
     }
 
     #[test]
@@ -265,19 +346,22 @@ mod tests {
             end_ns: 9,
             pages: 400,
             hold: Hold::Refuted,
+            context: Some(Context::Task),
         };
         let backport = Seen {
             bursts: vec![burst],
             ..of("6.12.3")
         };
-        let [change] = &changes(Problem::ZoneLock, &backport)[..] else {
-            panic!("one change");
+        let [decay, free] = &changes(Problem::ZoneLock, &backport)[..] else {
+            panic!("two changes");
         };
-        assert_eq!((change.has_it, change.by), (Has::Yes, Basis::Behaviour));
+        assert_eq!((free.has_it, free.by), (Has::Yes, Basis::Behaviour));
         assert!(
-            change.sentence().contains("version does not suggest"),
-            "{change:?}"
+            free.sentence().contains("version does not suggest"),
+            "{free:?}"
         );
+        // A burst of a task shows nothing of upkeep.
+        assert_eq!((decay.has_it, decay.by), (Has::No, Basis::Version));
     }
 
     #[test]

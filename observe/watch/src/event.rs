@@ -86,6 +86,12 @@ pub enum Kind {
     ContendedRelease { lock_addr: u64 },
     /// A zone's lock was got to move up to this many pages to or from a CPU's list.
     PcpuLocked { pages: u64 },
+    /// A task begins to reclaim memory for itself.
+    ReclaimBegin,
+    /// It has ended.
+    ReclaimEnd,
+    /// A thread ends.
+    Exit,
     /// `refresh_cpu_vm_stats()` begins.
     RefreshBegin,
     /// `refresh_cpu_vm_stats()` ended.
@@ -125,6 +131,8 @@ pub const REFRESH: &str =
 pub const RSTAT: &str = "waits for and holds of the lock of cgroup statistics";
 /// Columns that are lost without pages.
 pub const PAGES: &str = "pages per burst";
+/// Columns that are lost without reclaim and ends of processes.
+pub const CONTEXT: &str = "work in which pages are freed";
 /// Columns that are lost without waits for spin locks, or without what names their lock.
 pub const WAITS: &str = "waits for the zone lock";
 
@@ -174,6 +182,15 @@ wanted! {
     PAGE_EVENTS: 2 = {
         "kmem" "mm_page_pcpu_drain", ["pfn" "order"] [] PAGES, |it| Kind::PcpuDrain { pfn: it[0]?, order: it[1]? as u32 };
         "kmem" "mm_page_alloc_zone_locked", ["pfn" "order"] [] PAGES, |it| Kind::AllocZoneLocked { pfn: it[0]?, order: it[1]? as u32 };
+    }
+
+    /// Work of threads that free pages. Deep mode only.
+    CONTEXT_EVENTS: 5 = {
+        "vmscan" "mm_vmscan_direct_reclaim_begin", [] [] CONTEXT, |_| Kind::ReclaimBegin;
+        "vmscan" "mm_vmscan_direct_reclaim_end", [] [] CONTEXT, |_| Kind::ReclaimEnd;
+        "vmscan" "mm_vmscan_memcg_reclaim_begin", [] [] "", |_| Kind::ReclaimBegin;
+        "vmscan" "mm_vmscan_memcg_reclaim_end", [] [] "", |_| Kind::ReclaimEnd;
+        "sched" "sched_process_exit", [] [] CONTEXT, |_| Kind::Exit;
     }
 
     /// Waits for spin locks. Deep mode only.

@@ -5,7 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 
 use crate::event::RSTAT;
-use crate::seen::{Burst, BurstKind, Flush, Hold, LockKind, RefreshCaller, Seen, Upkeep};
+use crate::seen::{
+    Burst, BurstKind, Context, Flush, FlushFor, Hold, LockKind, ROOT, RefreshCaller, Seen, Stale,
+    StatRead, Upkeep,
+};
 
 /// Summary of numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -56,9 +59,6 @@ impl Distribution {
     }
 }
 
-/// Number of the root cgroup's directory.
-const ROOT: u64 = 1;
-
 /// Numbers of one quantity, by powers of two.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Histogram {
@@ -96,10 +96,14 @@ pub struct Figures {
     pub herd: Option<Herd>,
     /// Bursts, by direction.
     pub bursts: Vec<BurstFigures>,
+    /// Work in which pages are freed, most pages first. Empty: it is not known.
+    pub frees: Vec<FreeFigures>,
     /// Waits for spin locks, by lock.
     pub waits: Vec<WaitFigures>,
     /// Requests for statistics of cgroups.
     pub flushes: Option<FlushFigures>,
+    /// Reads of `memory.stat` by the observation itself.
+    pub reads: Option<ReadFigures>,
     /// Tasks that ask for statistics, most frequent first.
     pub readers: Vec<Reader>,
     /// Durations, ns.
@@ -180,6 +184,21 @@ pub struct BurstFigures {
     pub hold_ns: Option<Distribution>,
 }
 
+/// Bursts of frees in one kind of work.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct FreeFigures {
+    /// The work.
+    pub context: Context,
+    /// Bursts.
+    pub bursts: u64,
+    /// Pages of all these bursts.
+    pub pages: u64,
+    /// Pages of the largest burst.
+    pub pages_max: u64,
+    /// Time of all these bursts.
+    pub sum_ns: u64,
+}
+
 /// Waits for one kind of lock.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct WaitFigures {
@@ -205,12 +224,35 @@ pub struct FlushFigures {
     /// Ages of the values that skipped requests got: times since the last flush of the cgroup or of one above it. Only where
     /// that flush was seen.
     pub skipped_age_ns: Option<Distribution>,
-    /// Durations of flushes, with waits.
-    pub duration_ns: Option<Distribution>,
+    /// Times of flushes for readers: waits for the lock, and holds.
+    pub reader_ns: Option<Distribution>,
+    /// Times of periodic and forced flushes.
+    pub period_ns: Option<Distribution>,
+    /// Times of flushes of cgroups that were removed. Nobody waits for these.
+    pub removal_ns: Option<Distribution>,
     /// Waits for the lock, of flushes that waited.
     pub wait_ns: Option<Distribution>,
     /// Longest hold of each flush.
     pub hold_ns: Option<Distribution>,
+}
+
+/// Reads of one cgroup's `memory.stat`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct ReadFigures {
+    /// Number of the cgroup's directory.
+    pub cgroup: u64,
+    /// Path of the cgroup, if it was found.
+    pub path: Option<String>,
+    /// Durations, in which the reader may have waited for a CPU.
+    pub duration_ns: Distribution,
+    /// CPU times, with waits for spin locks.
+    pub cpu_ns: Distribution,
+    /// Reads that gave the same answer as before although usage had changed by more than 1 MiB.
+    pub stale: u64,
+    /// Longest time for which such an answer did not change.
+    pub unchanged_ns_max: u64,
+    /// Largest change of usage that such an answer did not show.
+    pub moved_bytes_max: u64,
 }
 
 /// Tasks of one name that ask for statistics of a cgroup.
@@ -250,11 +292,13 @@ impl Figures {
                 .into_iter()
                 .filter_map(|it| bursts(seen, it))
                 .collect(),
+            frees: frees(seen),
             waits: [LockKind::Zone, LockKind::Other]
                 .into_iter()
                 .filter_map(|it| waits(seen, it))
                 .collect(),
             flushes: flushes(&seen.flushes, &ages),
+            reads: reads(seen),
             readers: readers(seen, &ages),
             durations_ns: histograms(seen),
         }
@@ -267,7 +311,7 @@ fn histograms(seen: &Seen) -> Vec<Histogram> {
         of.map(|it| it.end_ns.saturating_sub(it.start_ns))
     };
     let waits = seen.waits.iter().filter(|it| it.lock == LockKind::Zone);
-    let flushes = seen.flushes.iter().filter(|it| it.holds > 0);
+    let flushes = flushes_for(&seen.flushes, FlushFor::Reader);
     let all = [
         Histogram::of("vmstat_update", seen.upkeep.iter().map(duration)),
         Histogram::of("burst of frees", bursts(BurstKind::Drain)),
@@ -276,10 +320,7 @@ fn histograms(seen: &Seen) -> Vec<Histogram> {
             "wait for a zone lock",
             waits.map(|it| it.end_ns.saturating_sub(it.start_ns)),
         ),
-        Histogram::of(
-            "flush",
-            flushes.map(|it| it.end_ns.saturating_sub(it.start_ns)),
-        ),
+        Histogram::of("flush for a reader", flushes.map(Flush::time_ns)),
     ];
     all.into_iter().flatten().collect()
 }
@@ -397,6 +438,30 @@ fn bursts(seen: &Seen, kind: BurstKind) -> Option<BurstFigures> {
     })
 }
 
+fn frees(seen: &Seen) -> Vec<FreeFigures> {
+    let mut found: BTreeMap<Context, FreeFigures> = BTreeMap::new();
+    for burst in seen.bursts.iter().filter(|it| it.kind == BurstKind::Drain) {
+        let Some(context) = burst.context else {
+            return Vec::new();
+        };
+        let free = found.entry(context).or_insert(FreeFigures {
+            context,
+            bursts: 0,
+            pages: 0,
+            pages_max: 0,
+            sum_ns: 0,
+        });
+        free.bursts += 1;
+        free.pages = free.pages.saturating_add(burst.pages);
+        free.pages_max = free.pages_max.max(burst.pages);
+        let time_ns = burst.end_ns.saturating_sub(burst.start_ns);
+        free.sum_ns = free.sum_ns.saturating_add(time_ns);
+    }
+    let mut found: Vec<_> = found.into_values().collect();
+    found.sort_by_key(|it| std::cmp::Reverse(it.pages));
+    found
+}
+
 fn waits(seen: &Seen, lock: LockKind) -> Option<WaitFigures> {
     let all = seen.waits.iter().filter(|wait| wait.lock == lock);
     let wait_ns = Distribution::of(all.map(|wait| wait.end_ns.saturating_sub(wait.start_ns)))?;
@@ -444,7 +509,8 @@ fn flushes(all: &[Flush], ages: &[Option<u64>]) -> Option<FlushFigures> {
     let requests = || all.iter().filter(|it| it.skipped.is_some());
     let is_shown = requests().next().is_some();
     let count = |is: fn(&&Flush) -> bool| is_shown.then(|| requests().filter(is).count() as u64);
-    let flushed = || all.iter().filter(|it| it.holds > 0);
+    let flushed = all.iter().filter(|it| it.holds > 0);
+    let times = |of| Distribution::of(flushes_for(all, of).map(Flush::time_ns));
     let skipped = all.iter().filter(|it| it.skipped == Some(true));
     Some(FlushFigures {
         seen: all.len() as u64,
@@ -452,9 +518,35 @@ fn flushes(all: &[Flush], ages: &[Option<u64>]) -> Option<FlushFigures> {
         forced: count(|it| it.forced == Some(true)),
         skipped_pending: Distribution::of(skipped.filter_map(|it| u64::try_from(it.pending?).ok())),
         skipped_age_ns: Distribution::of(ages.iter().copied().flatten()),
-        duration_ns: Distribution::of(flushed().map(|it| it.end_ns.saturating_sub(it.start_ns))),
+        reader_ns: times(FlushFor::Reader),
+        period_ns: times(FlushFor::Period),
+        removal_ns: times(FlushFor::Removal),
         wait_ns: Distribution::of(all.iter().map(|it| it.wait_ns).filter(|wait| *wait > 0)),
-        hold_ns: Distribution::of(flushed().filter_map(|it| it.held_ns_max)),
+        hold_ns: Distribution::of(flushed.filter_map(|it| it.held_ns_max)),
+    })
+}
+
+/// Flushes that were done for this beneficiary.
+pub(crate) fn flushes_for(all: &[Flush], of: FlushFor) -> impl Iterator<Item = &Flush> {
+    let done = all.iter().filter(|it| it.holds > 0);
+    done.filter(move |it| it.beneficiary() == of)
+}
+
+fn reads(seen: &Seen) -> Option<ReadFigures> {
+    let all = || seen.reads.iter();
+    let cgroup = all().next()?.cgroup;
+    let stale = || all().filter_map(|it| it.stale);
+    let most = |of: fn(&Stale) -> u64| stale().map(|it| of(&it)).max().unwrap_or(0);
+    let duration = |it: &StatRead| it.end_ns.saturating_sub(it.start_ns);
+    let path = seen.cgroups.iter().find(|it| it.id == cgroup);
+    Some(ReadFigures {
+        cgroup,
+        path: path.map(|it| it.path.clone()),
+        duration_ns: Distribution::of(all().map(duration))?,
+        cpu_ns: Distribution::of(all().map(|it| it.cpu_ns))?,
+        stale: stale().count() as u64,
+        unchanged_ns_max: most(|it| it.unchanged_ns),
+        moved_bytes_max: most(|it| it.moved_bytes),
     })
 }
 
@@ -466,9 +558,8 @@ fn readers(seen: &Seen, ages: &[Option<u64>]) -> Vec<Reader> {
         .map(|task| (task.pid, &task.name))
         .collect();
     let mut readers = BTreeMap::new();
-    // The periodic flusher is no reader.
     let flushes = seen.flushes.iter().zip(ages);
-    for (flush, age_ns) in flushes.filter(|(it, _)| it.forced != Some(true)) {
+    for (flush, age_ns) in flushes.filter(|(it, _)| it.beneficiary() == FlushFor::Reader) {
         let task = names.get(&flush.pid).copied();
         let (reader, pids, reader_ages) =
             readers.entry((task, flush.cgroup)).or_insert_with(|| {

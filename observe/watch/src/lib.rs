@@ -26,6 +26,7 @@ pub mod foreign;
 pub mod format;
 mod merge;
 pub mod page;
+pub mod pressure;
 pub mod probe;
 pub mod process;
 pub mod recording;

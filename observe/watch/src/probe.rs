@@ -5,39 +5,24 @@
 
 use std::fs;
 use std::io::{self, ErrorKind};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use serde::Serialize;
-
-use crate::figures::Distribution;
-use crate::system::now_ns;
+use crate::seen::{Seen, Stale, StatRead};
+use crate::system::{self, now_ns, thread_cpu_ns};
 
 /// A change of usage that a fresh answer must show: more than CPUs keep in stock for a cgroup.
 const CHANGE_BYTES: u64 = 1 << 20;
 
 /// Reads of one cgroup.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Probe {
     stat: PathBuf,
     usage: PathBuf,
-    latencies_ns: Vec<u64>,
+    cgroup: u64,
+    reads: Vec<StatRead>,
     /// Last answer, the usage when it was new, and the time.
     answer: Option<(String, u64, u64)>,
-    stale: u64,
-    stale_ns_max: u64,
-}
-
-/// Result of a probe.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Probed {
-    /// The file.
-    pub file: PathBuf,
-    /// Time of a read.
-    pub latency_ns: Distribution,
-    /// Reads that gave the same answer as before although usage had changed by more than 1 MiB.
-    pub stale: u64,
-    /// Longest time for which such an answer did not change.
-    pub stale_ns_max: u64,
 }
 
 impl Probe {
@@ -61,44 +46,48 @@ impl Probe {
         Ok(Self {
             stat,
             usage,
-            latencies_ns: Vec::new(),
-            answer: None,
-            stale: 0,
-            stale_ns_max: 0,
+            cgroup: fs::metadata(cgroup)?.ino(),
+            ..Self::default()
         })
     }
 
     /// Reads once.
     pub fn read(&mut self) -> io::Result<()> {
-        let begin_ns = now_ns();
+        let (start_ns, began_ns) = (now_ns(), thread_cpu_ns());
         let answer = fs::read_to_string(&self.stat)?;
-        let end_ns = now_ns();
+        let (cpu_ns, end_ns) = (thread_cpu_ns().saturating_sub(began_ns), now_ns());
         let usage = fs::read_to_string(&self.usage)?.trim().parse().unwrap_or(0);
-        self.take(begin_ns, end_ns, answer, usage);
+        let read = StatRead {
+            cgroup: self.cgroup,
+            start_ns,
+            end_ns,
+            cpu_ns,
+            stale: None,
+        };
+        self.take(read, answer, usage);
         Ok(())
     }
 
-    fn take(&mut self, begin_ns: u64, end_ns: u64, answer: String, usage: u64) {
-        self.latencies_ns.push(end_ns.saturating_sub(begin_ns));
+    fn take(&mut self, mut read: StatRead, answer: String, usage: u64) {
         match &self.answer {
             Some((before, usage_then, since_ns)) if *before == answer => {
-                if usage.abs_diff(*usage_then) > CHANGE_BYTES {
-                    self.stale += 1;
-                    self.stale_ns_max = self.stale_ns_max.max(end_ns.saturating_sub(*since_ns));
-                }
+                let moved_bytes = usage.abs_diff(*usage_then);
+                read.stale = (moved_bytes > CHANGE_BYTES).then(|| Stale {
+                    unchanged_ns: read.end_ns.saturating_sub(*since_ns),
+                    moved_bytes,
+                });
             }
-            _ => self.answer = Some((answer, usage, end_ns)),
+            _ => self.answer = Some((answer, usage, read.end_ns)),
         }
+        self.reads.push(read);
     }
 
-    /// Returns the result. `None`: there was no read.
-    pub fn finish(self) -> Option<Probed> {
-        Some(Probed {
-            latency_ns: Distribution::of(self.latencies_ns)?,
-            file: self.stat,
-            stale: self.stale,
-            stale_ns_max: self.stale_ns_max,
-        })
+    /// Adds the reads to what was seen, and the path of the cgroup.
+    pub fn finish(self, seen: &mut Seen) {
+        seen.reads = self.reads;
+        if !seen.cgroups.iter().any(|it| it.id == self.cgroup) {
+            seen.cgroups.extend(system::cgroups(&[self.cgroup]));
+        }
     }
 }
 
@@ -123,25 +112,28 @@ mod tests {
 
     #[test]
     fn an_answer_is_stale_if_usage_moves_and_it_does_not() {
-        let mut probe = Probe {
-            stat: PathBuf::new(),
-            usage: PathBuf::new(),
-            latencies_ns: Vec::new(),
-            answer: None,
-            stale: 0,
-            stale_ns_max: 0,
-        };
+        let mut probe = Probe::default();
         const MIB: u64 = 1 << 20;
-        for (time, answer, usage) in [
+        for (start_ns, answer, usage) in [
             (0, "a", MIB),
             (100, "a", 2 * MIB),
             (200, "a", 3 * MIB),
             (300, "b", 3 * MIB),
         ] {
-            probe.take(time, time + 10, answer.to_owned(), usage);
+            let read = StatRead {
+                start_ns,
+                end_ns: start_ns + 10,
+                ..StatRead::default()
+            };
+            probe.take(read, answer.to_owned(), usage);
         }
-        let found = probe.finish().expect("reads");
-        assert_eq!((found.stale, found.stale_ns_max), (1, 200));
-        assert_eq!((found.latency_ns.samples, found.latency_ns.max), (4, 10));
+        let mut seen = Seen::default();
+        probe.finish(&mut seen);
+        let stale: Vec<_> = seen.reads.iter().map(|it| it.stale).collect();
+        let third = Stale {
+            unchanged_ns: 200,
+            moved_bytes: 2 * MIB,
+        };
+        assert_eq!(stale, [None, None, Some(third), None]);
     }
 }

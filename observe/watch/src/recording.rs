@@ -131,6 +131,7 @@ pub fn parse(file: impl Read) -> Result<Seen, RecordingError> {
     sanitize(&mut seen);
     check(&seen)?;
     seen.sort();
+    seen.mark_workers();
     seen.recorded_by = Some(Writer::Bursar);
     Ok(seen)
 }
@@ -264,12 +265,26 @@ fn check(seen: &Seen) -> Result<(), RecordingError> {
             }),
         ),
         (
+            "reads",
+            seen.reads.iter().all(|it| {
+                let stale = it.stale.unwrap_or_default();
+                is_stretch(it.start_ns, it.end_ns)
+                    && are_small(&[
+                        Some(it.cpu_ns),
+                        Some(stale.unchanged_ns),
+                        Some(stale.moved_bytes),
+                    ])
+            }),
+        ),
+        (
             "release",
-            are_small(&[
-                Some(seen.release.bursts),
-                seen.release.gap_at_batch_ns,
-                seen.release.gap_elsewhere_ns,
-            ]),
+            [seen.release, seen.decay_release]
+                .iter()
+                .all(|it| are_small(&[Some(it.bursts), it.gap_at_batch_ns, it.gap_elsewhere_ns])),
+        ),
+        (
+            "pressure",
+            are_small(&seen.pressure.unwrap_or_default().values()),
         ),
         (
             "losses",

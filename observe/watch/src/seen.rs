@@ -3,12 +3,14 @@
 //! Times are nanoseconds of the kernel's monotonic clock. Jiffies are the kernel's `jiffies`, in full. Lists are in the order
 //! of their first time. A value that this kernel does not show is `None`.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::marker::PhantomData;
 
 use serde::de::{Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
+use crate::pressure::Pressure;
 use crate::writer::Writer;
 
 /// Bound of each list, so that memory does not grow with the length of a run, or with a claim of a file. Of 56 bytes each, or more.
@@ -26,8 +28,11 @@ pub struct Seen {
     pub recorded_by: Option<Writer>,
     /// Whether the names are pseudonyms.
     pub is_redacted: bool,
-    /// Whether page events were traced too, which makes upkeep take longer.
+    /// Whether page events were traced, which makes upkeep take longer.
     pub deep: bool,
+    /// Whether waits for spin locks were traced, and no pages.
+    #[serde(default)]
+    pub locks: bool,
     /// First moment.
     pub start_ns: u64,
     /// Last moment.
@@ -47,19 +52,51 @@ pub struct Seen {
     /// Requests to fold statistics of cgroups.
     #[serde(deserialize_with = "bounded")]
     pub flushes: Vec<Flush>,
-    /// Way in which this kernel gives up the zone lock within a burst.
+    /// Reads of one cgroup's `memory.stat` that the observation did itself.
+    #[serde(default, deserialize_with = "bounded")]
+    pub reads: Vec<StatRead>,
+    /// Way in which this kernel gives up the zone lock within a burst of frees outside of upkeep.
     pub release: Release,
+    /// The same within upkeep.
+    #[serde(default)]
+    pub decay_release: Release,
     /// Names of the tasks in `flushes` that still ran when they were looked up.
     #[serde(deserialize_with = "bounded")]
     pub tasks: Vec<Task>,
     /// Paths of the cgroups in `flushes` that could be found.
     #[serde(deserialize_with = "bounded")]
     pub cgroups: Vec<Cgroup>,
+    /// Pressure during the run, where the kernel has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pressure: Option<Pressure>,
     /// Losses: events and items that the figures do not include.
     pub losses: Losses,
     /// Events or fields that were wanted and are not there. In a file, an event without a record is not there.
     #[serde(deserialize_with = "bounded")]
     pub missing: Vec<Missing>,
+}
+
+/// Set of events, and their price.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mode {
+    /// Upkeep and flushes: a few events a CPU and second.
+    Light,
+    /// Waits for spin locks alone: two events a wait.
+    Locks,
+    /// Upkeep, flushes, waits for spin locks, and each page under a zone lock.
+    Deep,
+}
+
+impl Mode {
+    /// Name, as its option has it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Light => "light",
+            Self::Locks => "locks",
+            Self::Deep => "deep",
+        }
+    }
 }
 
 /// The observed machine.
@@ -188,6 +225,39 @@ pub struct Burst {
     pub pages: u64,
     /// Whether this was one hold of the lock.
     pub hold: Hold,
+    /// Work of the thread. `None`: the events do not show it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context: Option<Context>,
+}
+
+/// Work in which pages move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Context {
+    /// `vmstat_update`, which lets lists decay.
+    Upkeep,
+    /// `kswapd`.
+    Kswapd,
+    /// Reclaim by a task that needs memory.
+    DirectReclaim,
+    /// The end of a process.
+    Exit,
+    /// Anything else that a task does, drains of all lists included.
+    Task,
+}
+
+/// Path on which pages go from a CPU's list back to the zone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Path {
+    /// Upkeep lets a list decay.
+    Decay,
+    /// A task frees pages, and the list is full.
+    Free,
+}
+
+impl Path {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Decay, Self::Free];
 }
 
 /// Direction of a burst.
@@ -285,6 +355,65 @@ pub struct Flush {
     /// Updates that were not folded yet, as the kernel counts them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pending: Option<i64>,
+    /// Whether a worker of the kernel ran (`kworker`).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub by_worker: bool,
+}
+
+/// Number of the root cgroup's directory.
+pub const ROOT: u64 = 1;
+
+/// Beneficiary of a flush.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FlushFor {
+    /// A task that wants statistics, in user space or in the kernel.
+    Reader,
+    /// Nobody: the periodic flush, or a caller that must have new values.
+    Period,
+    /// Nobody: the cgroup was removed.
+    Removal,
+}
+
+impl Flush {
+    /// Beneficiary. A worker of the kernel that flushes without a request does so because the cgroup was removed. Old kernels
+    /// do not show requests, so their periodic flush is known by the root.
+    pub fn beneficiary(&self) -> FlushFor {
+        match (self.forced, self.by_worker, self.cgroup) {
+            (Some(true), ..) | (None, true, ROOT) => FlushFor::Period,
+            (None, true, _) => FlushFor::Removal,
+            _ => FlushFor::Reader,
+        }
+    }
+
+    /// Time of the flush: waits for the lock, and holds. Pauses of its task between two holds do not count.
+    pub fn time_ns(&self) -> u64 {
+        self.wait_ns.saturating_add(self.held_ns)
+    }
+}
+
+/// A read of a cgroup's `memory.stat`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StatRead {
+    /// The cgroup's number: that of its directory.
+    pub cgroup: u64,
+    /// First moment.
+    pub start_ns: u64,
+    /// Last moment.
+    pub end_ns: u64,
+    /// CPU time of the reader meanwhile, with its waits for spin locks.
+    pub cpu_ns: u64,
+    /// Set if the answer was old.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stale: Option<Stale>,
+}
+
+/// An old answer: it did not change, and the usage of the cgroup did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stale {
+    /// Time since the answer was given first.
+    pub unchanged_ns: u64,
+    /// Change of the usage since then.
+    pub moved_bytes: u64,
 }
 
 /// A task's name.
@@ -338,6 +467,22 @@ impl Missing {
 }
 
 impl Seen {
+    /// Marks the bursts of `kswapd`, once the names of tasks are known.
+    pub(crate) fn mark_kswapd(&mut self, is_kswapd: impl Fn(i32) -> bool) {
+        for burst in self.bursts.iter_mut().filter(|it| is_kswapd(it.pid)) {
+            burst.context = Some(Context::Kswapd);
+        }
+    }
+
+    /// The mode of the run, or the one that has the events of a file.
+    pub fn mode(&self) -> Mode {
+        match (self.deep, self.locks) {
+            (true, _) => Mode::Deep,
+            (false, true) => Mode::Locks,
+            (false, false) => Mode::Light,
+        }
+    }
+
     /// Whether an event, or a field of it, is not there.
     pub fn lacks(&self, event: &str) -> bool {
         let mut missing = self.missing.iter();
@@ -349,11 +494,12 @@ impl Seen {
         self.missing.iter().any(|missing| missing.removes == part)
     }
 
-    /// Whether the kernel gives up the zone lock within bursts that are larger than a batch, by its behaviour.
+    /// Whether the kernel gives up the zone lock within bursts of frees that are larger than a batch, by its behaviour. Takes
+    /// keep the lock in all versions.
     ///
     /// A gap at each batch says that it does. Its absence says nothing: a lock that nobody waits for is released and taken again
     /// within the time of an event.
-    pub fn releases_each_batch(&self) -> Option<bool> {
+    pub fn releases_each_batch(&self, path: Path) -> Option<bool> {
         let batch = self
             .machine
             .zones
@@ -361,10 +507,12 @@ impl Seen {
             .map(|zone| zone.pcp_batch)
             .max()
             .unwrap_or(0);
-        let large = self
-            .bursts
-            .iter()
-            .filter(|burst| burst.pages > u64::from(batch));
+        let is_of = |burst: &&Burst| {
+            burst.kind == BurstKind::Drain
+                && (burst.context == Some(Context::Upkeep)) == (path == Path::Decay)
+        };
+        let frees = self.bursts.iter().filter(is_of);
+        let large = frees.filter(|burst| burst.pages > u64::from(batch));
         let [mut whole, mut cut] = [0, 0];
         for burst in large {
             match burst.hold {
@@ -373,7 +521,10 @@ impl Seen {
                 Hold::Unknown => {}
             }
         }
-        let release = &self.release;
+        let release = match path {
+            Path::Decay => &self.decay_release,
+            Path::Free => &self.release,
+        };
         let has_gaps = || {
             let [at_batch, elsewhere] = [release.gap_at_batch_ns?, release.gap_elsewhere_ns?];
             (release.bursts >= 10 && at_batch >= RELEASE_GAP * elsewhere.max(1)).then_some(true)
@@ -391,6 +542,19 @@ impl Seen {
         self.bursts.sort_by_key(|it| (it.start_ns, it.cpu));
         self.waits.sort_by_key(|it| (it.start_ns, it.cpu));
         self.flushes.sort_by_key(|it| (it.start_ns, it.cpu));
+        self.reads.sort_by_key(|it| it.start_ns);
+    }
+
+    /// Marks the flushes by workers of the kernel, once the names of tasks are known.
+    pub(crate) fn mark_workers(&mut self) {
+        let named = self
+            .tasks
+            .iter()
+            .filter(|it| it.name.starts_with("kworker/"));
+        let workers: BTreeSet<i32> = named.map(|it| it.pid).collect();
+        for flush in &mut self.flushes {
+            flush.by_worker |= workers.contains(&flush.pid);
+        }
     }
 
     /// Whether the machine may be a guest, in which waits for locks may be invisible: it does not say, and none was seen.
@@ -406,9 +570,10 @@ impl Seen {
             bursts,
             waits,
             flushes,
+            reads,
             ..
         } = self;
-        upkeep.len() + refreshes.len() + bursts.len() + waits.len() + flushes.len()
+        upkeep.len() + refreshes.len() + bursts.len() + waits.len() + flushes.len() + reads.len()
     }
 
     /// Duration of the observation.

@@ -8,27 +8,22 @@ use std::time::Duration;
 
 use crate::analysis::Analysis;
 use crate::event::{
-    Decoder, FLUSH_EVENTS, HOLD_EVENTS, PAGE_EVENTS, REFRESH, REFRESH_EVENTS, TIMER_EVENTS,
-    WAIT_EVENTS, WORK_EVENTS, Wanted,
+    CONTEXT_EVENTS, Decoder, FLUSH_EVENTS, HOLD_EVENTS, PAGE_EVENTS, REFRESH, REFRESH_EVENTS,
+    TIMER_EVENTS, WAIT_EVENTS, WORK_EVENTS, Wanted,
 };
 use crate::merge::{Merge, take_page};
+use crate::pressure::Pressure;
+pub use crate::seen::Mode;
 use crate::seen::{Machine, Missing, Seen};
 use crate::symbols::Symbols;
 use crate::system;
 use crate::tracefs::probes::{self, Probes};
 use crate::tracefs::{Instance, Tracefs, Trigger, Unavailable};
 
-/// Set of events, and their price.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
-    /// Upkeep and flushes: a few events a CPU and second.
-    Light,
-    /// Also each page under a zone lock, and waits for spin locks.
-    Deep,
-}
-
 /// Buffer of a CPU in light mode.
 const LIGHT_KB: u64 = 512;
+/// Buffer of a CPU in the mode of waits alone: 20,000 waits.
+const LOCKS_KB: u64 = 2 * 1024;
 /// Buffer of a CPU in deep mode, where memory allows.
 const DEEP_KB: u64 = 16 * 1024;
 /// Time between two looks at buffers that fill fast.
@@ -45,6 +40,7 @@ impl Mode {
     fn pause(self) -> Duration {
         match self {
             Self::Light => Duration::from_secs(1),
+            Self::Locks => Duration::from_millis(200),
             Self::Deep => Duration::from_millis(50),
         }
     }
@@ -52,6 +48,7 @@ impl Mode {
     fn buffer_kb(self, cpus: usize) -> u64 {
         let wanted = match self {
             Self::Light => LIGHT_KB,
+            Self::Locks => LOCKS_KB,
             Self::Deep => DEEP_KB,
         };
         let most = system::available_kb().unwrap_or(u64::MAX) / MEMORY_SHARE / (cpus.max(1) as u64);
@@ -70,6 +67,8 @@ pub struct Session {
     mode: Mode,
     buffer_kb: u64,
     pause: Duration,
+    /// Totals at the beginning.
+    pressure: Option<Pressure>,
     // After the instance, which has them enabled.
     probes: Option<Probes>,
     // Last: the file system is unmounted after all else is removed.
@@ -98,18 +97,21 @@ impl Session {
             analysis,
             seen: Seen {
                 deep: mode == Mode::Deep,
+                locks: mode == Mode::Locks,
                 machine,
                 ..Seen::default()
             },
             mode,
             buffer_kb,
             pause: mode.pause(),
+            pressure: None,
             probes: None,
             tracefs,
         };
         if session.enable_all(mode) == 0 {
             return Err(Unavailable::Events);
         }
+        session.pressure = Pressure::read();
         session.seen.start_ns = system::now_ns();
         session.instance.start()?;
         Ok(session)
@@ -157,11 +159,16 @@ impl Session {
         self.instance.stop()?;
         self.seen.end_ns = system::now_ns();
         self.poll()?;
+        let kswapds = match self.mode {
+            Mode::Deep => system::kswapds(),
+            Mode::Light | Mode::Locks => BTreeSet::new(),
+        };
         let Self {
             instance,
             mut merge,
             mut analysis,
             mut seen,
+            pressure,
             ..
         } = self;
         merge.rest(|event| analysis.take(event));
@@ -174,6 +181,9 @@ impl Session {
         let ids: BTreeSet<_> = seen.flushes.iter().map(|flush| flush.cgroup).collect();
         seen.tasks = system::tasks(pids);
         seen.cgroups = system::cgroups(&ids.into_iter().collect::<Vec<_>>());
+        seen.mark_workers();
+        seen.mark_kswapd(|pid| kswapds.contains(&pid));
+        seen.pressure = pressure.and_then(|before| Pressure::read()?.since(&before));
         Ok(seen)
     }
 
@@ -189,6 +199,9 @@ impl Session {
         let work = || of_function("vmstat_update", |it| it.vmstat_update);
         let timer = || of_function("delayed_work_timer_fn", |it| it.delayed_work_timer_fn);
         let mut enabled = 0;
+        if mode == Mode::Locks {
+            return self.enable_waits(symbols.zone_lockers.clone());
+        }
         for wanted in &WORK_EVENTS {
             enabled += self.enable(wanted, work());
         }
@@ -202,7 +215,11 @@ impl Session {
             enabled += self.enable_probes();
         }
         if mode == Mode::Deep {
-            for wanted in PAGE_EVENTS.iter().chain(&HOLD_EVENTS) {
+            for wanted in PAGE_EVENTS
+                .iter()
+                .chain(&HOLD_EVENTS)
+                .chain(&CONTEXT_EVENTS)
+            {
                 enabled += self.enable(wanted, iter::empty());
             }
             enabled += self.enable_waits(symbols.zone_lockers.clone());

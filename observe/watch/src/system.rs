@@ -1,6 +1,6 @@
 //! The observed machine, as `/proc` and `/sys` describe it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -36,6 +36,19 @@ pub fn machine() -> Machine {
 pub fn now_ns() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// CPU time of this thread.
+#[cfg(target_os = "linux")]
+pub fn thread_cpu_ns() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// No CPU time of a kernel that can be observed.
+#[cfg(not(target_os = "linux"))]
+pub fn thread_cpu_ns() -> u64 {
+    0
 }
 
 /// No clock of a kernel that can be observed.
@@ -119,6 +132,15 @@ pub fn tasks(pids: impl IntoIterator<Item = i32>) -> Vec<Task> {
         })
     };
     pids.into_iter().filter_map(task).collect()
+}
+
+/// Threads of `kswapd`.
+pub fn kswapds() -> BTreeSet<i32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|it| it.file_name().to_str()?.parse().ok());
+    let named = tasks(pids).into_iter();
+    let kswapds = named.filter(|it| it.name.starts_with("kswapd"));
+    kswapds.map(|it| it.pid).collect()
 }
 
 /// Mount point of the memory controller, or of the unified hierarchy.

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::event::Problem;
-use crate::event::{FLUSH_EVENTS, PAGE_EVENTS, TIMER_EVENTS, WAIT_EVENTS, WORK_EVENTS, Wanted};
+use crate::event::{FLUSH_EVENTS, TIMER_EVENTS, WAIT_EVENTS, WORK_EVENTS, Wanted};
 
 /// Program that wrote a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,13 +36,13 @@ impl Writer {
             ),
             (Self::Perf, _) => ("sudo perf record -a -k CLOCK_MONOTONIC", "-- sleep 60"),
             (Self::Bursar, Problem::ZoneLock) => {
-                return "sudo bursar-observe watch --deep --record FILE".to_owned();
+                return "sudo bursar-observe watch --locks --record FILE".to_owned();
             }
             (Self::Bursar, _) => return "sudo bursar-observe watch --record FILE".to_owned(),
         };
         let events = match problem {
             Problem::UpkeepHerd => [&WORK_EVENTS[..], &TIMER_EVENTS],
-            Problem::ZoneLock => [&PAGE_EVENTS[..], &WAIT_EVENTS],
+            Problem::ZoneLock => [&WAIT_EVENTS[..], &[]],
             Problem::MemcgFlush => [&FLUSH_EVENTS[..], &[]],
         };
         let events: String = (events.into_iter().flatten())

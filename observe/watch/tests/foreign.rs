@@ -12,7 +12,7 @@ use std::path::Path;
 use bursar_watch::diagnosis::{Answer, Problem, diagnose};
 use bursar_watch::figures::Figures;
 use bursar_watch::foreign::{self, ForeignError};
-use bursar_watch::seen::{HzSource, LockKind, Seen};
+use bursar_watch::seen::{HzSource, LockKind, Mode, Seen};
 use bursar_watch::symbols::Symbols;
 
 const LIGHT: [&str; 2] = ["6.18-light.trace.dat", "6.18-light.perf.data"];
@@ -109,6 +109,22 @@ fn stacks_in_deep_files_name_the_zone_lock() {
         );
         assert!(seen.bursts.iter().all(|it| it.zone.is_none()), "{name}");
         assert!(lacks(&seen, "zones"), "{name}");
+    }
+}
+
+/// As of `perf record -e 'lock:*'`: the other events have no record.
+#[test]
+fn files_with_lock_events_alone_have_a_verdict() {
+    let gone = ["mm_page_pcpu_drain", "mm_page_alloc_zone_locked"];
+    for name in DEEP {
+        let alone = unrecorded(&fixture(name), &gone);
+        let read = |symbols| foreign::read(Cursor::new(&alone), symbols).expect(name);
+        let seen = read(Some(symbols()));
+        assert_eq!((seen.mode(), seen.bursts.len()), (Mode::Locks, 0), "{name}");
+        let [herd, zone, memcg] = diagnose(&seen, &Figures::of(&seen));
+        assert_eq!([herd.answer, memcg.answer], [Answer::CannotTell; 2]);
+        assert!(zone.why.contains(" for a zone lock: "), "{}", zone.why);
+        assert!(!zone.why.contains("mm_page_pcpu_drain"), "{}", zone.why);
     }
 }
 

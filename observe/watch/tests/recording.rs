@@ -2,8 +2,9 @@
 
 use bursar_watch::diagnosis::diagnose;
 use bursar_watch::figures::Figures;
+use bursar_watch::pressure::Pressure;
 use bursar_watch::recording::{NUMBER_MAX, RecordingError, parse, redact, write};
-use bursar_watch::seen::{Cgroup, LockKind, Seen, Task, Wait};
+use bursar_watch::seen::{Cgroup, Flush, FlushFor, LockKind, Seen, Task, Wait};
 
 const DEEP: &[u8] = include_bytes!("recordings/real-2-cpus-deep.bursar");
 const PAGES: &[u8] = include_bytes!("recordings/real-2-cpus-pages.bursar");
@@ -49,18 +50,27 @@ fn other_and_cut_files_are_refused() {
 #[test]
 fn values_out_of_range_are_named() {
     type Change = fn(&mut Seen);
-    let changes: [(&str, Change); 7] = [
+    let changes: [(&str, Change); 10] = [
         ("upkeep", |it| it.upkeep[0].cpu = u32::MAX),
         ("upkeep", |it| it.upkeep[0].end_ns = 0),
         ("bursts", |it| it.bursts[0].zone = Some(9)),
         ("bursts", |it| it.bursts[0].pages = u64::MAX),
         ("flushes", |it| it.flushes[0].pending = Some(i64::MIN)),
+        ("reads", |it| it.reads[0].cpu_ns = u64::MAX),
+        ("pressure", |it| {
+            it.pressure = Some(Pressure {
+                irq_full_us: Some(u64::MAX),
+                ..Pressure::default()
+            });
+        }),
+        ("release", |it| it.decay_release.bursts = u64::MAX),
         ("hz", |it| it.machine.hz = Some(0)),
         ("start_ns, end_ns", |it| it.end_ns = NUMBER_MAX + 1),
     ];
     for (name, change) in changes {
         let mut seen = read(DEEP);
         seen.flushes.push(Default::default());
+        seen.reads.push(Default::default());
         change(&mut seen);
         let refused = write(&seen, Vec::new()).expect_err(name);
         assert!(matches!(refused, RecordingError::OutOfRange(what) if what == name));
@@ -117,6 +127,28 @@ fn hostile_files_do_no_more_than_fail() {
         }
     }
     assert!(read > 20, "{read}");
+}
+
+/// Workers of the kernel are known by their names, which a redacted recording does not have.
+#[test]
+fn removals_stay_apart_in_redacted_recordings() {
+    let mut seen = read(OF_2);
+    let flush = |pid, cgroup| Flush {
+        pid,
+        cgroup,
+        ..Flush::default()
+    };
+    seen.flushes = vec![flush(7, 5), flush(7, 1), flush(8, 5)];
+    let task = |pid, name: &str| Task {
+        pid,
+        name: name.to_owned(),
+    };
+    seen.tasks = vec![task(7, "kworker/0:1-cgroup_release"), task(8, "cat")];
+    let mut named = read(&bytes(&seen));
+    redact(&mut named);
+    let redacted = read(&bytes(&named));
+    let of: Vec<_> = redacted.flushes.iter().map(Flush::beneficiary).collect();
+    assert_eq!(of, [FlushFor::Removal, FlushFor::Period, FlushFor::Reader]);
 }
 
 #[test]

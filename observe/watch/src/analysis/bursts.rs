@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use crate::event::{Event, Kind};
-use crate::seen::{Burst, BurstKind, Hold, LockKind, Machine, Release, Wait, Zone};
+use crate::seen::{Burst, BurstKind, Context, Hold, LockKind, Machine, Path, Release, Wait, Zone};
 
 /// A longer gap ends a burst.
 const GAP_NS: u64 = 20_000;
@@ -40,9 +40,26 @@ pub struct Bursts {
     locked: BTreeMap<u32, (u64, u64)>,
     done: Vec<Burst>,
     left_out: u64,
-    large: u64,
+    /// Gaps of large bursts, by [`Path`].
+    gaps: [Gaps; Path::ALL.len()],
+}
+
+/// Gaps between pages of bursts that are larger than a batch.
+#[derive(Debug, Default)]
+struct Gaps {
+    bursts: u64,
     at_batch: Vec<u64>,
     elsewhere: Vec<u64>,
+}
+
+impl From<Gaps> for Release {
+    fn from(gaps: Gaps) -> Self {
+        Self {
+            bursts: gaps.bursts,
+            gap_at_batch_ns: median(gaps.at_batch),
+            gap_elsewhere_ns: median(gaps.elsewhere),
+        }
+    }
 }
 
 impl Bursts {
@@ -55,16 +72,16 @@ impl Bursts {
             locked: BTreeMap::new(),
             done: Vec::new(),
             left_out: 0,
-            large: 0,
-            at_batch: Vec::new(),
-            elsewhere: Vec::new(),
+            gaps: Default::default(),
         }
     }
 
-    pub fn take(&mut self, event: &Event) {
+    /// Takes an event of a thread that does this work.
+    pub fn take(&mut self, event: &Event, context: Option<Context>) {
+        let mut page = |kind, pfn, order| self.page(event, context, kind, pfn, order);
         match event.kind {
-            Kind::PcpuDrain { pfn, order } => self.page(event, BurstKind::Drain, pfn, order),
-            Kind::AllocZoneLocked { pfn, order } => self.page(event, BurstKind::Refill, pfn, order),
+            Kind::PcpuDrain { pfn, order } => page(BurstKind::Drain, pfn, order),
+            Kind::AllocZoneLocked { pfn, order } => page(BurstKind::Refill, pfn, order),
             Kind::ZoneLocked { .. } => {
                 self.end(event.cpu);
                 self.held_since.insert(event.cpu, event.time_ns);
@@ -113,7 +130,14 @@ impl Bursts {
         self.end(cpu);
     }
 
-    fn page(&mut self, event: &Event, kind: BurstKind, pfn: u64, order: u32) {
+    fn page(
+        &mut self,
+        event: &Event,
+        context: Option<Context>,
+        kind: BurstKind,
+        pfn: u64,
+        order: u32,
+    ) {
         let zone = self.zone(pfn);
         let pages = 1 << order.min(20);
         self.refute(event, zone);
@@ -124,7 +148,8 @@ impl Bursts {
                  pages_max,
                  ..
              }| {
-                let is_same = (burst.pid, burst.kind, burst.zone) == (event.pid, kind, zone);
+                let before = (burst.pid, burst.kind, burst.zone, burst.context);
+                let is_same = before == (event.pid, kind, zone, context);
                 let gap = event.time_ns.saturating_sub(burst.end_ns);
                 let is_held = self.held_since.contains_key(&event.cpu);
                 let is_short = gap <= GAP_NS && burst.pages + pages <= batch << SCALE_MAX;
@@ -145,6 +170,7 @@ impl Bursts {
                 end_ns: event.time_ns,
                 pages,
                 hold: locked.map_or(Hold::Unknown, |_| Hold::Traced),
+                context,
             };
             let gaps = Vec::new();
             let open = Open {
@@ -201,12 +227,14 @@ impl Bursts {
             burst.hold = Hold::Unknown;
         }
         gaps.retain(|(_, gap)| *gap != u64::MAX);
-        if burst.pages > batch {
-            self.large += 1;
+        if burst.pages > batch && burst.kind == BurstKind::Drain {
+            let is_decay = burst.context == Some(Context::Upkeep);
+            let large = &mut self.gaps[usize::from(!is_decay)];
+            large.bursts += 1;
             for (is_at_batch, gap) in gaps {
                 let list = match is_at_batch {
-                    true => &mut self.at_batch,
-                    false => &mut self.elsewhere,
+                    true => &mut large.at_batch,
+                    false => &mut large.elsewhere,
                 };
                 if list.len() < GAPS {
                     list.push(gap);
@@ -227,19 +255,14 @@ impl Bursts {
     }
 
     /// All bursts. `waits` show which of them were one hold.
-    pub fn finish(mut self, waits: &[Wait]) -> (Vec<Burst>, Release, u64) {
+    pub fn finish(mut self, waits: &[Wait]) -> (Vec<Burst>, [Release; 2], u64) {
         let cpus: Vec<_> = self.open.keys().copied().collect();
         for cpu in cpus {
             self.end(cpu);
         }
         self.done.sort_by_key(|burst| burst.start_ns);
         prove(&mut self.done, waits);
-        let release = Release {
-            bursts: self.large,
-            gap_at_batch_ns: median(self.at_batch),
-            gap_elsewhere_ns: median(self.elsewhere),
-        };
-        (self.done, release, self.left_out)
+        (self.done, self.gaps.map(Release::from), self.left_out)
     }
 }
 
@@ -308,9 +331,9 @@ mod tests {
     fn bursts(events: &[Event], waits: &[Wait]) -> (Vec<Burst>, Release) {
         let mut bursts = Bursts::new(&machine());
         for event in events {
-            bursts.take(event);
+            bursts.take(event, None);
         }
-        let (bursts, release, _) = bursts.finish(waits);
+        let (bursts, [_, release], _) = bursts.finish(waits);
         (bursts, release)
     }
 
@@ -392,7 +415,7 @@ mod tests {
         assert_eq!(hold(25), Hold::Unknown);
         // Without zones, the lock may be that of another zone.
         let mut zoneless = Bursts::new(&Machine::default());
-        events.iter().for_each(|event| zoneless.take(event));
+        (events.iter()).for_each(|event| zoneless.take(event, None));
         let (zoneless, ..) = zoneless.finish(&[wait(15)]);
         assert_eq!(zoneless[0].hold, Hold::Unknown);
     }
@@ -408,6 +431,36 @@ mod tests {
         assert_eq!(release.bursts, 1);
         assert_eq!(release.gap_at_batch_ns, Some(900));
         assert_eq!(release.gap_elsewhere_ns, Some(100));
+    }
+
+    /// Upkeep may release the lock where frees do not. Takes keep it in all versions.
+    #[test]
+    fn gaps_of_upkeep_and_of_frees_are_apart() {
+        let mut bursts = Bursts::new(&machine());
+        let mut time = 0;
+        for (context, gap, kind) in [
+            (Context::Upkeep, 900, BurstKind::Drain),
+            (Context::Task, 100, BurstKind::Drain),
+            (Context::Task, 5_000, BurstKind::Refill),
+        ] {
+            for pfn in 0..12 {
+                time += if pfn % 4 == 0 { gap } else { 100 };
+                let kind = match kind {
+                    BurstKind::Drain => Kind::PcpuDrain { pfn, order: 0 },
+                    BurstKind::Refill => Kind::AllocZoneLocked { pfn, order: 0 },
+                };
+                let event = Event {
+                    kind,
+                    ..drain(time, 0, pfn)
+                };
+                bursts.take(&event, Some(context));
+            }
+        }
+        let (bursts, releases, _) = bursts.finish(&[]);
+        assert_eq!(bursts.len(), 3);
+        let of = |it: Release| (it.bursts, it.gap_at_batch_ns, it.gap_elsewhere_ns);
+        let expected = [(1, Some(900), Some(100)), (1, Some(100), Some(100))];
+        assert_eq!(releases.map(of), expected);
     }
 
     #[test]
@@ -445,15 +498,15 @@ mod tests {
         let at = |time_ns| drain(time_ns, 0, 1);
         let mut bursts = Bursts::new(&machine());
         bursts.got_lock(&at(100));
-        bursts.take(&drain(200, 0, 1));
-        bursts.take(&drain(300, 0, 2));
+        bursts.take(&drain(200, 0, 1), None);
+        bursts.take(&drain(300, 0, 2), None);
         bursts.released(&at(400));
         // It got this lock without a wait, so the beginning is not known.
-        bursts.take(&drain(500, 0, 3));
+        bursts.take(&drain(500, 0, 3), None);
         bursts.released(&at(600));
         // Pages long after the wait are of another hold.
         bursts.got_lock(&at(1_000));
-        bursts.take(&drain(1_001 + GAP_NS, 0, 4));
+        bursts.take(&drain(1_001 + GAP_NS, 0, 4), None);
         bursts.released(&at(1_002 + GAP_NS));
         let (seen, ..) = bursts.finish(&[]);
         let seen: Vec<_> = seen

@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::trace_dat::Texts;
 use crate::analysis::Analysis;
 use crate::event::{
-    Decoder, Event, FLUSH_EVENTS, HOLD_EVENTS, Kind, PAGE_EVENTS, TIMER_EVENTS, WAIT_EVENTS, WAITS,
-    WORK, WORK_EVENTS, Wanted,
+    CONTEXT, CONTEXT_EVENTS, Decoder, Event, FLUSH_EVENTS, HOLD_EVENTS, Kind, PAGE_EVENTS,
+    TIMER_EVENTS, WAIT_EVENTS, WAITS, WORK, WORK_EVENTS, Wanted,
 };
 use crate::format::{EventFormat, Field};
 use crate::seen::{Cgroup, Losses, Machine, Missing, Seen, Task};
@@ -107,6 +107,7 @@ impl Intake {
         intake.learn(texts, &TIMER_EVENTS, of_timer);
         intake.learn(texts, &FLUSH_EVENTS, None);
         intake.learn(texts, &PAGE_EVENTS, None);
+        intake.learn(texts, &CONTEXT_EVENTS, None);
         intake.learn(texts, &HOLD_EVENTS, None);
         let [begin, end] = &WAIT_EVENTS;
         let spin = Some(("flags", Some(SPIN)));
@@ -174,6 +175,13 @@ impl Intake {
                 removes,
             );
         }
+        let mut pages = PAGE_EVENTS.iter().chain(&HOLD_EVENTS);
+        self.seen.deep = pages.any(|it| it.system == "kmem" && self.is_recorded(it.name));
+        let has_waits = WAIT_EVENTS.iter().any(|it| self.is_recorded(it.name));
+        self.seen.locks = has_waits && !self.seen.deep;
+        if !self.seen.deep {
+            self.seen.missing.retain(|it| it.removes != CONTEXT);
+        }
         if self.is_work_unknown && self.is_recorded("workqueue_execute_start") {
             let what =
                 "addresses of functions for workqueue_execute_start (`--kallsyms` gives them)";
@@ -190,8 +198,6 @@ impl Intake {
                 (true, false) => {}
             }
         }
-        let deep = || PAGE_EVENTS.iter().chain(&WAIT_EVENTS).chain(&HOLD_EVENTS);
-        self.seen.deep = deep().any(|wanted| self.is_recorded(wanted.name));
         if self.seen.deep {
             let what = "description of the machine's zones";
             self.miss(what, "whether a burst was one hold");
@@ -284,6 +290,8 @@ impl Intake {
         };
         seen.tasks = pids.into_iter().filter_map(task).collect();
         seen.cgroups = ids.into_iter().filter_map(cgroup).collect();
+        seen.mark_workers();
+        seen.mark_kswapd(|pid| names.get(&pid).is_some_and(|it| it.starts_with("kswapd")));
         seen
     }
 }
