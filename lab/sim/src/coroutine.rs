@@ -15,7 +15,7 @@ const STACK_BYTES: usize = 256 << 10;
 /// Number of stacks that are kept for reuse.
 const STACKS_KEPT: usize = 1 << 15;
 
-/// Number of places at which a stack may begin, a cache line apart. Stacks lie pages apart: if all began at the same place of a page,
+/// Number of places at which a stack may begin, a cache line apart: half a page (judgement). Stacks lie pages apart: if all began at the same place of a page,
 /// their lines would compete for the same few sets of the host's cache.
 const COLOURS: usize = 32;
 

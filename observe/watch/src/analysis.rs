@@ -78,7 +78,7 @@ impl Analysis {
             true => Context::Upkeep,
             false => self.contexts.of(event),
         };
-        self.bursts.take(event, Some(context));
+        self.bursts.take(event, context);
         self.flushes.take(event);
         self.waits.take(event);
     }

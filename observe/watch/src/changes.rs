@@ -92,14 +92,17 @@ pub(crate) fn changes(problem: Problem, seen: &Seen) -> Vec<Change> {
         Problem::MemcgFlush => vec![
             threshold_of_group(seen),
             release_each_cpu(seen),
-            by_version(
+            // No event shows these two.
+            merged(
                 "each subsystem has a lock of statistics of its own",
                 mainline("6.16", 6, 16),
+                None,
                 seen,
             ),
-            by_version(
+            merged(
                 "an update takes no lock: the tree of changed cgroups is built by the flush (repaired in December 2025)",
                 mainline("6.17", 6, 17),
+                None,
                 seen,
             ),
         ],
@@ -195,11 +198,6 @@ fn release_each_cpu(seen: &Seen) -> Change {
         behaves,
         seen,
     )
-}
-
-/// A change that no event shows.
-fn by_version(what: &'static str, since: Since, seen: &Seen) -> Change {
-    merged(what, since, None, seen)
 }
 
 /// A change that is merged. `behaves` says whether the events show it, and by what.

@@ -45,13 +45,13 @@ const CALLS: u64 = 8;
 const WAIT_NS: u64 = 100_000;
 /// Waits that hurt: this share of all CPUs' time.
 const WAIT_SHARE: f64 = 0.001;
-/// Share of all CPUs' time below which waits for a zone lock hurt nothing, however long the longest is.
+/// Share of all CPUs' time below which waits for a zone lock hurt nothing, however long the longest is (judgement).
 const WAIT_SHARE_MIN: f64 = 0.000_1;
 /// Waits for a zone lock of which a 99th percentile is more than the maximum.
 const WAITS_MIN: u64 = 100;
 /// Flushes and reads that hurt a reader: this long, if they are not rare.
 const READ_NS: u64 = 1_000_000;
-/// Flushes and reads are not rare from this number on, if they also are this share of all.
+/// Flushes and reads are not rare from this number on, if they also are this share of all (judgement, both).
 const RARE_MAX: u64 = 3;
 /// One of so many.
 const RARE_SHARE: u64 = 100;

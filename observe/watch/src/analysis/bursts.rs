@@ -77,7 +77,7 @@ impl Bursts {
     }
 
     /// Takes an event of a thread that does this work.
-    pub fn take(&mut self, event: &Event, context: Option<Context>) {
+    pub fn take(&mut self, event: &Event, context: Context) {
         let mut page = |kind, pfn, order| self.page(event, context, kind, pfn, order);
         match event.kind {
             Kind::PcpuDrain { pfn, order } => page(BurstKind::Drain, pfn, order),
@@ -130,14 +130,7 @@ impl Bursts {
         self.end(cpu);
     }
 
-    fn page(
-        &mut self,
-        event: &Event,
-        context: Option<Context>,
-        kind: BurstKind,
-        pfn: u64,
-        order: u32,
-    ) {
+    fn page(&mut self, event: &Event, context: Context, kind: BurstKind, pfn: u64, order: u32) {
         let zone = self.zone(pfn);
         let pages = 1 << order.min(20);
         self.refute(event, zone);
@@ -149,7 +142,7 @@ impl Bursts {
                  ..
              }| {
                 let before = (burst.pid, burst.kind, burst.zone, burst.context);
-                let is_same = before == (event.pid, kind, zone, context);
+                let is_same = before == (event.pid, kind, zone, Some(context));
                 let gap = event.time_ns.saturating_sub(burst.end_ns);
                 let is_held = self.held_since.contains_key(&event.cpu);
                 let is_short = gap <= GAP_NS && burst.pages + pages <= batch << SCALE_MAX;
@@ -170,7 +163,7 @@ impl Bursts {
                 end_ns: event.time_ns,
                 pages,
                 hold: locked.map_or(Hold::Unknown, |_| Hold::Traced),
-                context,
+                context: Some(context),
             };
             let gaps = Vec::new();
             let open = Open {
@@ -331,7 +324,7 @@ mod tests {
     fn bursts(events: &[Event], waits: &[Wait]) -> (Vec<Burst>, Release) {
         let mut bursts = Bursts::new(&machine());
         for event in events {
-            bursts.take(event, None);
+            bursts.take(event, Context::Task);
         }
         let (bursts, [_, release], _) = bursts.finish(waits);
         (bursts, release)
@@ -415,7 +408,7 @@ mod tests {
         assert_eq!(hold(25), Hold::Unknown);
         // Without zones, the lock may be that of another zone.
         let mut zoneless = Bursts::new(&Machine::default());
-        (events.iter()).for_each(|event| zoneless.take(event, None));
+        (events.iter()).for_each(|event| zoneless.take(event, Context::Task));
         let (zoneless, ..) = zoneless.finish(&[wait(15)]);
         assert_eq!(zoneless[0].hold, Hold::Unknown);
     }
@@ -453,7 +446,7 @@ mod tests {
                     kind,
                     ..drain(time, 0, pfn)
                 };
-                bursts.take(&event, Some(context));
+                bursts.take(&event, context);
             }
         }
         let (bursts, releases, _) = bursts.finish(&[]);
@@ -498,15 +491,15 @@ mod tests {
         let at = |time_ns| drain(time_ns, 0, 1);
         let mut bursts = Bursts::new(&machine());
         bursts.got_lock(&at(100));
-        bursts.take(&drain(200, 0, 1), None);
-        bursts.take(&drain(300, 0, 2), None);
+        bursts.take(&drain(200, 0, 1), Context::Task);
+        bursts.take(&drain(300, 0, 2), Context::Task);
         bursts.released(&at(400));
         // It got this lock without a wait, so the beginning is not known.
-        bursts.take(&drain(500, 0, 3), None);
+        bursts.take(&drain(500, 0, 3), Context::Task);
         bursts.released(&at(600));
         // Pages long after the wait are of another hold.
         bursts.got_lock(&at(1_000));
-        bursts.take(&drain(1_001 + GAP_NS, 0, 4), None);
+        bursts.take(&drain(1_001 + GAP_NS, 0, 4), Context::Task);
         bursts.released(&at(1_002 + GAP_NS));
         let (seen, ..) = bursts.finish(&[]);
         let seen: Vec<_> = seen

@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::event::{Event, Kind};
 use crate::seen::Context;
 
-/// A process that ends gives its pages back within this time. A number of a thread may be used again later.
+/// A process that ends gives its pages back within this time (judgement). A number of a thread may be used again later.
 const EXIT_NS: u64 = 10_000_000_000;
-/// Number of ended threads from which on old ones are forgotten.
-const EXITS: usize = 4_096;
+/// Least number of ended threads before old ones are forgotten.
+const EXITS_MIN: usize = 4_096;
 
 /// Work of all threads.
 #[derive(Debug, Default)]
@@ -16,6 +16,8 @@ pub struct Contexts {
     reclaiming: BTreeSet<i32>,
     /// Threads that end, and since when.
     exiting: BTreeMap<i32, u64>,
+    /// Half the number of ended threads at which old ones are forgotten next, so that the search costs each exit a constant.
+    exits_kept: usize,
 }
 
 impl Contexts {
@@ -29,9 +31,10 @@ impl Contexts {
             }
             Kind::Exit => {
                 self.reclaiming.remove(&event.pid);
-                if self.exiting.len() >= EXITS {
+                if self.exiting.len() >= EXITS_MIN.max(2 * self.exits_kept) {
                     let is_new = |since: u64| event.time_ns.saturating_sub(since) <= EXIT_NS;
                     self.exiting.retain(|_, since| is_new(*since));
+                    self.exits_kept = self.exiting.len();
                 }
                 self.exiting.insert(event.pid, event.time_ns);
             }
@@ -86,5 +89,24 @@ mod tests {
             contexts.take(&event);
             assert_eq!(contexts.of(&event), context, "{time_ns}");
         }
+    }
+
+    #[test]
+    fn threads_that_ended_long_ago_are_forgotten() {
+        let mut contexts = Contexts::default();
+        let mut exit = |pid, time_ns| {
+            contexts.take(&Event {
+                time_ns,
+                cpu: 0,
+                pid,
+                kind: Kind::Exit,
+            });
+            contexts.exiting.len()
+        };
+        let few = EXITS_MIN as i32;
+        let kept = (0..3 * few).map(|pid| exit(pid, 1)).max();
+        assert_eq!(kept, Some(3 * EXITS_MIN), "none of these is old");
+        let kept = (0..2 * few).map(|pid| exit(4 * few + pid, 2 + EXIT_NS));
+        assert!(kept.min() < Some(2 * EXITS_MIN), "all before are old");
     }
 }
