@@ -132,7 +132,11 @@ fn spread_upkeep(seen: &Seen) -> Change {
         (all + 1, rounded + usize::from(hz > 0 && at_second(&target)))
     });
     if all < TIMERS || hz == 0 {
-        let evidence = format!("only {all} timers were seen with their target and the tick rate");
+        let evidence = match (all, hz) {
+            (0, _) => "no timer was seen with its target".to_owned(),
+            (_, 0) => "the tick rate is not known".to_owned(),
+            _ => format!("only {all} timers were seen with their target"),
+        };
         return change(Has::Unknown, evidence);
     }
     let evidence = format!(
