@@ -149,7 +149,7 @@ pub(super) fn scenario<M: Watched>(machine: &M, seed: u64) {
     let period = Period::new(INTERVAL_NS, 10_000).expect("a tick");
     let options = Options {
         slack_ns: random.below(INTERVAL_NS),
-        ..Options::new(Clocked { firing, period })
+        ..Options::new(Clocked::new(firing, period))
     };
     let cpus = machine.cpus();
     let work = Work {

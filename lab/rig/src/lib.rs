@@ -38,6 +38,11 @@ pub trait Tasks: Machine {
     fn run<'scope>(&self, tasks: Vec<Box<dyn FnOnce() + Send + 'scope>>);
     /// Takes a page and writes `mark` to each of its cache lines.
     fn touch_page(&self, mark: u64) -> Self::PageMemory;
+    /// Takes some pages one after the other, with marks from `mark` on. A simulated machine does so in one step.
+    fn touch_pages(&self, mark: u64, pages: u64) -> Vec<Self::PageMemory> {
+        let marks = mark..mark + pages;
+        marks.map(|mark| self.touch_page(mark)).collect()
+    }
     /// Computes for `duration_ns` of the CPU's time, without touching memory that others use.
     fn compute(&self, duration_ns: u64);
 }

@@ -311,6 +311,11 @@ impl Tasks for Sim {
         SimPage(())
     }
 
+    fn touch_pages(&self, _mark: u64, pages: u64) -> Vec<SimPage> {
+        with_engine(|engine| engine.pass(pages * engine.costs().page_touch_ns));
+        (0..pages).map(|_| SimPage(())).collect()
+    }
+
     #[inline]
     fn compute(&self, duration_ns: u64) {
         with_engine(|engine| {

@@ -85,7 +85,7 @@ pub(crate) fn simulate<M: Timers>(
     let period = Period::new(load.interval_ns, hz).map_err(|error| error.to_string())?;
     let books = Books::new(machine, load, policies, seed).map_err(|error| error.to_string())?;
     let firing = policies.firing;
-    let options = Options::new(Clocked { firing, period });
+    let options = Options::new(Clocked::new(firing, period));
     let housekeeping =
         Housekeeping::new(machine, books, options).map_err(|error| error.to_string())?;
     let record = Record {

@@ -96,7 +96,7 @@ impl<M: Machine> World<M> {
         let period = Period::new(100_000, 10_000).expect("a tick");
         // At once where there is work, and not for long again.
         let firing = Firing::RoundJiffies { skew: KERNEL_SKEW };
-        let upkeep = Options::new(Clocked { firing, period });
+        let upkeep = Options::new(Clocked::new(firing, period));
         let upkeeper = memory.housekeeping(upkeep).expect("a period");
         let mut world = Self {
             holders: AtomicUsize::new(groups.len()),

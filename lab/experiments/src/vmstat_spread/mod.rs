@@ -5,7 +5,7 @@
 //! |---|---|
 //! | the rules that are compared | `variant.rs` |
 //! | the parameters and their ranges | `parameters.rs` |
-//! | small counters, page lists, and their upkeep | `substrate.rs` |
+//! | small counters, page lists, and their upkeep | `substrate.rs`; `zones.rs`: the zones of the node |
 //! | the load | `tasks.rs`; `space.rs`: the memory that a task works on |
 //! | records of a run in progress | `record.rs` |
 //! | the results of a run | `outcome.rs` |
@@ -16,15 +16,16 @@
 //! time. A run whose counters are wrong in the end gives no result.
 //!
 //! # Differences from the kernel
-//! * The tasks take pages from one zone of one node. On a machine with several nodes that is the memory of all of them.
-//! * A fault is the machine's first touch of a page, and beside it a page from the lists. Counters change once for 31
-//!   pages, as pages come to the lists of reclaim.
+//! * There is one node. On a machine with several, its zones are the memory of all of them.
+//! * A fault is the machine's first touch of a page, and beside it a page from the lists. A task takes 31 pages in one step,
+//!   and counters change once for them, as pages come to the lists of reclaim.
 //! * The scheduler moves the memory that a task works on from CPU to CPU, because the task itself is bound.
 //! * Pages that go back to the zone may cost more than the machine's constant (`cold_page_ns`), because that constant
 //!   was measured on recently used pages.
-//! * CPUs may stop while they hold the zone's lock (`stop_interval_us`). This was not published. Without it, no model
-//!   has the tail that the published mean needs beside the published 99th percentile. They do not stop elsewhere:
-//!   little of a call is elsewhere.
+//! * The machine preempts a call where its slice ends, unless it holds or awaits a spin lock, and runs the CPU's task for a
+//!   slice. Ticks interrupt a periodic call (`tick_ns`), at its end here. Entering idle has interrupts off. No other
+//!   interrupt comes, and no other task.
+//! * Whole mappings are in huge pages, or none of their pages is (`huge_percent`).
 //! * If memory is short, a task that needs more gives up its oldest pages, for the time that a device takes.
 
 mod outcome;
@@ -34,12 +35,15 @@ mod space;
 mod substrate;
 mod tasks;
 mod variant;
+mod zones;
 
 use std::sync::atomic::AtomicU64;
 
-use bursar_kernel::upkeep::{Clocked, Firing, Housekeeping, KERNEL_SKEW, Options, Period, Place};
+use bursar_kernel::upkeep::{
+    Clocked, Firing, Housekeeping, KERNEL_SKEW, Options, Period, Place, Shepherd, ShepherdDelay,
+};
 use bursar_machine::Shard;
-use bursar_rig::timer::{BoundTask, Timer, TimerKind, Timers, WorkQueue};
+use bursar_rig::timer::{BoundTask, Timer, TimerKind, Timers, WorkQueue, tick_ns};
 
 pub use parameters::{Parameters, Tasks, Work};
 pub use record::expiry_ns;
@@ -65,6 +69,25 @@ const SHEPHERD_BEGINS_NS: u64 = 1_000_000;
 
 /// CPU that the shepherd works on.
 const SHEPHERDS: Shard = Shard(0);
+
+impl From<parameters::Shepherd> for Shepherd {
+    fn from(shepherd: parameters::Shepherd) -> Self {
+        match shepherd {
+            parameters::Shepherd::BeforeRepair => Self::BeforeRepair,
+            parameters::Shepherd::Repaired => Self::Repaired,
+        }
+    }
+}
+
+impl From<parameters::ShepherdDelay> for ShepherdDelay {
+    fn from(delay: parameters::ShepherdDelay) -> Self {
+        match delay {
+            parameters::ShepherdDelay::OfVariant => Self::OfPolicy,
+            parameters::ShepherdDelay::Zero => Self::Zero,
+            parameters::ShepherdDelay::Spread => Self::Spread,
+        }
+    }
+}
 
 /// The variants' names and rules.
 pub fn firings() -> impl Iterator<Item = (&'static str, Firing)> {
@@ -93,13 +116,23 @@ fn run<M: Timers>(machine: &M, firing: Firing, parameters: &Parameters) -> Resul
         .map_err(|error| format!("`interval_ms` is {}: {error}", parameters.interval_ms))?;
     let record = Record::new(hz, cpus);
     let (substrate, room) = Substrate::new(machine, parameters, &record)?;
+    let isolated_cpus = parameters.isolated_cpus as usize;
+    if isolated_cpus >= cpus {
+        let problem = format!("is {isolated_cpus}, and must leave one of {cpus} CPUs");
+        return Err(range_error("isolated_cpus", problem).to_string());
+    }
     let options = Options {
-        timetable: Clocked { firing, period },
-        isolated: Vec::new(),
+        timetable: Clocked {
+            firing,
+            period,
+            shepherd_delay: parameters.shepherd_delay.into(),
+        },
+        isolated: ((cpus - isolated_cpus) as u32..cpus as u32).collect(),
         slack_ns: parameters.slack_us * 1_000,
     };
-    let housekeeping =
-        Housekeeping::new(machine, substrate, options).map_err(|error| error.to_string())?;
+    let housekeeping = Housekeeping::new(machine, substrate, options)
+        .map_err(|error| error.to_string())?
+        .with_shepherd(parameters.shepherd.into());
 
     let resident_pages = AtomicU64::new(0);
     let mut random = Random::fork(parameters.seed, cpus as u64);
@@ -130,7 +163,7 @@ fn run<M: Timers>(machine: &M, firing: Firing, parameters: &Parameters) -> Resul
         cpus_per_instant: sharing.map_or(1.0, |sharing| sharing.cpus as f64),
         defers: machine.defers(),
     };
-    let holds = housekeeping.upkeep().lists.holds();
+    let holds = housekeeping.upkeep().zones.normal().holds();
     let zone_lock_wait = Distribution::of_histogram(Unit::Ns, &holds.traffic_waited_ns);
     drop(housekeeping);
     Ok(Outcome::new(
@@ -179,7 +212,7 @@ fn run_tasks<M: Timers>(scene: Scene<'_, M>, period: Period) -> Vec<Done> {
             });
         };
         sleep_until(scene.span.0);
-        scene.housekeeping.upkeep().lists.forget_holds();
+        scene.housekeeping.upkeep().zones.normal().forget_holds();
         sleep_until(scene.span.1);
         queue.stop();
     };
@@ -207,12 +240,14 @@ fn upkeep<M: Timers>(scene: Scene<'_, M>, queue: &M::Queue, shard: Shard) {
     let queued_ns = machine.run_queue_ns();
     let began_ns = machine.now_ns();
     let due = record.due(shard, began_ns);
-    let is_done = scene.housekeeping.due(shard);
-    let is_done = is_done.is_some_and(|timer| timer.deadline_ns > began_ns);
+    let is_done = scene.housekeeping.is_done(shard, began_ns);
     let again = scene.housekeeping.fire(shard);
-    let ended_ns = machine.now_ns();
     let mut spans = record.take_spans(shard);
     spans.run_queue_ns = machine.run_queue_ns() - queued_ns;
+    let on_cpu_ns = machine.now_ns() - spans.run_queue_ns;
+    let ticks = ticks_between(began_ns, on_cpu_ns, machine.hz());
+    machine.compute(ticks * scene.parameters.tick_ns);
+    let ended_ns = machine.now_ns();
     let what = (shard.0, Cause::Periodic, due);
     // Work that was done early is only queued again.
     if is_done {
@@ -224,6 +259,12 @@ fn upkeep<M: Timers>(scene: Scene<'_, M>, queue: &M::Queue, shard: Shard) {
         record.queued(shard, timer, Queuer::Itself, ended_ns);
         queue.queue_on(shard, timer, UPKEEP);
     }
+}
+
+/// Returns the ticks of the machine after a time, until another.
+fn ticks_between(from_ns: u64, to_ns: u64, hz: u32) -> u64 {
+    let tick_ns = tick_ns(hz);
+    to_ns / tick_ns - from_ns / tick_ns
 }
 
 /// Runs a rounded timer of other code on a CPU, once a second, as many exist in the kernel.

@@ -2,6 +2,7 @@
 
 use serde::Deserialize;
 
+use super::zones::lower_pages;
 use crate::page_allocators::{GIB_PAGES, MIB_PAGES};
 use crate::workload::{Misfit, Sizing, parameters};
 
@@ -25,6 +26,28 @@ pub enum Tasks {
     Idle,
 }
 
+/// Treatment of upkeep that runs when the shepherd comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Shepherd {
+    /// Queues it once more, as before the repair of 9 April 2026.
+    BeforeRepair,
+    /// Leaves it alone.
+    Repaired,
+}
+
+/// Delay with which the shepherd queues upkeep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ShepherdDelay {
+    /// The delay of the variant.
+    OfVariant,
+    /// None, with every variant.
+    Zero,
+    /// That of `spread`, with every variant.
+    Spread,
+}
+
 parameters! {
     it;
     duration_ms: u64 [10 to 86_400_000];
@@ -41,15 +64,18 @@ parameters! {
     rewrites: u64 [1 to 1_000_000];
     rewrite_page_ns: u64 [1 to 1_000_000_000];
     swap_page_ns: u64 [1 to 1_000_000_000];
+    huge_percent: u64 [0 to 100];
     cold_page_ns: u64 [0 to 1_000_000];
-    stop_interval_us: u64 [0 to 1_000_000_000];
-    stop_us: u64 [0 to 10_000_000];
+    tick_ns: u64 [0 to 1_000_000];
     idle_entry_interval_ms: u64 [1 to 3_600_000];
     idle_sleep_us: u64 [1 to 3_600_000_000];
     idle_counters: u64 [1 to 50];
     migrate_percent: u64 [0 to 100];
     rounded_timers: u64 [0 to 1];
     slack_us: u64 [0 to (it.interval_ms * 1_000).saturating_sub(1)];
+    shepherd: Shepherd;
+    shepherd_delay: ShepherdDelay;
+    isolated_cpus: u64 [0 to 4_095];
 }
 
 /// Greatest number of pages of all tasks together: each is a token of eight bytes, and its zone keeps a little more for
@@ -77,6 +103,12 @@ impl Parameters {
     /// Returns the pages of the machine's memory, before it is scaled down.
     pub(super) fn memory_pages(&self) -> u64 {
         self.memory_gib * GIB_PAGES
+    }
+
+    /// Returns the pages of `Normal`, before it is scaled down.
+    pub(super) fn normal_pages(&self) -> u64 {
+        let memory = self.memory_pages();
+        memory.saturating_sub(lower_pages(1)).max(memory / 4)
     }
 
     /// Returns the end of the tasks, from the start on.

@@ -1,5 +1,6 @@
 //! A task's memory, and the task's progress in it.
 
+use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 
 use bursar_machine::pages::Block;
@@ -26,7 +27,12 @@ pub(super) enum Phase {
 
 /// The memory of a task.
 pub(super) struct Space<M: Timers> {
-    pub(super) mapped: Vec<(Block, M::PageMemory)>,
+    /// Mapped blocks: pages, and huge pages.
+    pub(super) mapped: VecDeque<(Block, M::PageMemory)>,
+    /// Pages in them.
+    pub(super) pages: u64,
+    /// Whether faults take huge pages where they can.
+    pub(super) has_huge_pages: bool,
     pub(super) phase: Phase,
 }
 
@@ -37,7 +43,9 @@ impl<M: Timers> Space<M> {
         let pages = parameters.pages_of_pass(cpus) * parameters.rewrites;
         let left = random.below(pages + 1);
         Self {
-            mapped: Vec::new(),
+            mapped: VecDeque::new(),
+            pages: 0,
+            has_huge_pages: false,
             phase: Phase::Rewrite {
                 left,
                 in_pass: left,

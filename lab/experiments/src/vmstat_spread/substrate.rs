@@ -1,32 +1,41 @@
 //! The data that upkeep maintains and loads change: small counters, page lists, or a lock.
 
-use bursar_kernel::pages::{Measured, PageLists, Release, Settings, Stops};
+use std::ops::Range;
+
+use bursar_kernel::pages::{Measured, Release, Settings};
 use bursar_kernel::upkeep::{SmallCounters, Upkeep, threshold};
 use bursar_machine::{Lock, Shard};
 use bursar_rig::timer::Timers;
 
 use super::parameters::{Parameters, Work};
 use super::record::Record;
+use super::zones::{Zones, lower_pages};
 
-/// Number of items that the kernel counts: of a zone and of a node.
-pub(super) const COUNTERS: usize = 10 + 45;
+/// Number of items that the kernel counts for each zone.
+const OF_ZONE: usize = 10;
+/// Items of the three zones: `Normal` first. No task changes those of the others, which seldom have pages to give.
+const ZONES: Range<usize> = 0..3 * OF_ZONE;
+/// Items of the node, which upkeep folds after the page lists.
+const NODE: Range<usize> = ZONES.end..ZONES.end + 45;
+/// Number of all items.
+pub(super) const COUNTERS: usize = NODE.end;
 
 /// Items that a fault changes. Other events change the others.
 pub(super) mod counter {
     pub(in super::super) const FREE_PAGES: usize = 0;
     pub(in super::super) const ZONE_LRU: usize = 1;
-    pub(in super::super) const PAGE_TABLES: usize = 2;
-    pub(in super::super) const NODE_LRU: usize = 3;
-    pub(in super::super) const ANON_MAPPED: usize = 4;
-    /// The first of the others.
-    pub(in super::super) const OTHER: usize = 5;
+    pub(in super::super) const PAGE_TABLES: usize = super::NODE.start;
+    pub(in super::super) const NODE_LRU: usize = super::NODE.start + 1;
+    pub(in super::super) const ANON_MAPPED: usize = super::NODE.start + 2;
+    /// The first of the others, which are the node's.
+    pub(in super::super) const OTHER: usize = super::NODE.start + 3;
 }
 
 /// All data that upkeep touches.
 pub(super) struct Substrate<'a, M: Timers> {
     pub(super) machine: M,
     pub(super) counters: SmallCounters<M>,
-    pub(super) lists: PageLists<M>,
+    pub(super) zones: Zones<M>,
     lock: M::Spin<u64>,
     work: Work,
     lock_hold_ns: u64,
@@ -37,7 +46,7 @@ pub(super) struct Substrate<'a, M: Timers> {
 /// Number of pages, and how many of them the tasks may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Room {
-    /// Pages of the zone that really exists.
+    /// Pages of `Normal` that really exist.
     pub(super) pages: u64,
     /// Above this, memory is reclaimed.
     pub(super) for_tasks: u64,
@@ -52,8 +61,9 @@ impl Room {
         // Lists keep no more than was freed, and what came from the zone in a refill.
         let lists = mapped + cpus as u64 * LISTED_PAGES;
         let needed = mapped + lists + high_watermark_pages;
+        let normal = memory.saturating_sub(lower_pages(parameters.scale)).max(1);
         Self {
-            pages: needed.min(memory),
+            pages: needed.min(normal),
             for_tasks: memory.saturating_sub(high_watermark_pages / parameters.scale),
         }
     }
@@ -73,7 +83,8 @@ impl<'a, M: Timers> Substrate<'a, M> {
         record: &'a Record,
     ) -> Result<(Self, Room), String> {
         let cpus = machine.cpus();
-        let nominal = Settings::of(parameters.memory_pages(), cpus, Release::Batched);
+        let of = |pages| Settings::of(pages, cpus, Release::Batched);
+        let nominal = of(parameters.normal_pages());
         let room = Room::new(parameters, cpus, nominal.high_watermark_pages);
         let is_short = room.pages < parameters.pages_of_task(cpus) * cpus as u64;
         let settings = Settings {
@@ -83,22 +94,21 @@ impl<'a, M: Timers> Substrate<'a, M> {
                 false => nominal.high_watermark_pages.min(room.pages / 2),
             },
             cold_page_ns: parameters.cold_page_ns,
-            stops: Stops {
-                every_ns: parameters.stop_interval_us * 1_000,
-                for_ns: parameters.stop_us * 1_000,
-                seed: parameters.seed,
-            },
             measured: Measured::Holds,
             ..nominal
         };
-        let lists = PageLists::new(machine, settings).map_err(|error| error.to_string())?;
-        let threshold = threshold(cpus, parameters.memory_pages());
+        let lower = |pages| Settings {
+            cold_page_ns: parameters.cold_page_ns,
+            ..of(pages)
+        };
+        let zones = Zones::new(machine, settings, parameters.scale, lower)?;
+        let threshold = threshold(cpus, parameters.normal_pages());
         let counters =
             SmallCounters::new(machine, COUNTERS, threshold).map_err(|error| error.to_string())?;
         let substrate = Self {
             machine: machine.clone(),
             counters,
-            lists,
+            zones,
             lock: M::Spin::new(0),
             work: parameters.work,
             lock_hold_ns: parameters.lock_hold_ns,
@@ -121,7 +131,7 @@ impl<M: Timers> Upkeep for Substrate<'_, M> {
         // The look at all items, and what tracing a call costs.
         self.machine.compute(self.fold_ns);
         match self.work {
-            Work::Vmstat => self.counters.fold(shard) > 0,
+            Work::Vmstat => self.counters.fold_some(shard, ZONES) > 0,
             Work::Lock => false,
         }
     }
@@ -129,11 +139,11 @@ impl<M: Timers> Upkeep for Substrate<'_, M> {
     fn pages(&self, shard: Shard) -> bool {
         match self.work {
             Work::Vmstat => {
-                let waited_ns = self.lists.upkeep_waited_ns(shard);
+                let waited_ns = self.zones.upkeep_waited_ns(shard);
                 let began_ns = self.machine.now_ns();
-                let is_left = self.lists.decay(shard);
+                let is_left = self.zones.decay(shard);
                 let span_ns = self.machine.now_ns() - began_ns;
-                let waited_ns = self.lists.upkeep_waited_ns(shard) - waited_ns;
+                let waited_ns = self.zones.upkeep_waited_ns(shard) - waited_ns;
                 self.record.note_pages(shard, span_ns, waited_ns);
                 is_left
             }
@@ -151,5 +161,9 @@ impl<M: Timers> Upkeep for Substrate<'_, M> {
                 true
             }
         }
+    }
+
+    fn fold_rest(&self, shard: Shard) -> bool {
+        self.work == Work::Vmstat && self.counters.fold_some(shard, NODE) > 0
     }
 }

@@ -12,17 +12,20 @@ use super::parameters::{Parameters, Tasks};
 use super::record::{Call, Cause, Record, Spans};
 use super::space::{Exchange, Phase, Space};
 use super::substrate::{COUNTERS, Room, Substrate, counter};
+use super::zones::Zones;
 use crate::random::Random;
 
 /// Pages that are put on the lists of reclaim at once.
 #[doc(alias = "PAGEVEC_SIZE")]
 const LRU_BATCH: u64 = 31;
 /// Pages that are unmapped before their frames are freed together.
-const UNMAP_BATCH: usize = 512;
+const UNMAP_BATCH: u64 = 512;
 /// Pages that one page of page tables maps.
 const TABLE_PAGES: u64 = 512;
+/// Order of a huge page.
+const HUGE: Order = Order::new(9);
 /// Longest computation in one go, which keeps its CPU from others.
-const COMPUTE_NS: u64 = 100_000;
+const COMPUTE_NS: u64 = 400_000;
 
 /// State that a task shares with all others.
 pub(super) struct Scene<'a, M: Timers> {
@@ -116,13 +119,13 @@ impl<M: Timers> Task<'_, M> {
     fn stress(&mut self) {
         while !self.is_over() {
             self.space.phase = match self.space.phase {
-                Phase::Unmap if self.space.mapped.is_empty() => {
+                Phase::Unmap if self.space.pages == 0 => {
                     self.space.phase = self.first_pass();
                     self.migrate();
                     self.space.phase
                 }
                 Phase::Unmap => {
-                    self.give_back(UNMAP_BATCH.min(self.space.mapped.len()));
+                    self.give_back(UNMAP_BATCH);
                     Phase::Unmap
                 }
                 Phase::Rewrite {
@@ -130,8 +133,7 @@ impl<M: Timers> Task<'_, M> {
                     in_pass,
                     missing,
                 } if missing > 0 => {
-                    let pages = missing.min(LRU_BATCH);
-                    self.fault_in(pages);
+                    let pages = self.fault_in(missing);
                     Phase::Rewrite {
                         left,
                         in_pass,
@@ -160,6 +162,7 @@ impl<M: Timers> Task<'_, M> {
         let parameters = self.scene.parameters;
         let pass = parameters.pages_of_pass(self.scene.machine.cpus());
         let left = self.random.exponential(pass * parameters.rewrites);
+        self.space.has_huge_pages = self.random.below(100) < parameters.huge_percent;
         Phase::Rewrite {
             left,
             in_pass: left.min(pass),
@@ -171,11 +174,12 @@ impl<M: Timers> Task<'_, M> {
     fn next_pass(&self, left: u64) -> Phase {
         let parameters = self.scene.parameters;
         let cpus = self.scene.machine.cpus();
-        let mapped = self.space.mapped.len() as u64;
         Phase::Rewrite {
             left,
             in_pass: left.min(parameters.pages_of_pass(cpus)),
-            missing: parameters.pages_of_task(cpus).saturating_sub(mapped),
+            missing: parameters
+                .pages_of_task(cpus)
+                .saturating_sub(self.space.pages),
         }
     }
 
@@ -193,31 +197,54 @@ impl<M: Timers> Task<'_, M> {
         }
     }
 
-    /// Faults in so many pages more, as far as they can be allocated.
-    fn fault_in(&mut self, pages: u64) {
-        self.make_room(pages);
-        let mut got = 0;
-        for _ in 0..pages {
-            let Some(block) = self.page() else {
-                self.done.refused += 1;
-                continue;
-            };
-            let memory = self.scene.machine.touch_page(block.pfn().0.into());
-            self.space.mapped.push((block, memory));
-            got += 1;
+    /// Faults in some of the missing pages, as far as they can be allocated: a huge page, or a few pages. Returns how many were
+    /// wanted.
+    fn fault_in(&mut self, missing: u64) -> u64 {
+        let huge_pages = u64::from(HUGE.pages());
+        if self.space.has_huge_pages && missing >= huge_pages {
+            self.make_room(huge_pages);
+            if let Some(mut block) = self.zones().alloc(HUGE, 1).pop() {
+                let memory = self.scene.machine.touch_page(block.pfn().0.into());
+                self.zones().zero(&mut block);
+                self.space.mapped.push_back((block, memory));
+                self.mapped(huge_pages);
+                return huge_pages;
+            }
         }
-        self.account(got as i64);
-        // Relaxed: a tally that orders nothing.
-        self.scene.resident_pages.fetch_add(got, Ordering::Relaxed);
+        let pages = missing.min(LRU_BATCH);
+        self.make_room(pages);
+        let blocks = self.pages(pages as usize);
+        let got = blocks.len() as u64;
+        self.done.refused += pages - got;
+        let memory = self.scene.machine.touch_pages(self.space.pages, got);
+        self.space.mapped.extend(blocks.into_iter().zip(memory));
+        self.mapped(got);
+        pages
     }
 
-    /// Allocates a page, if need be from other CPUs' lists.
-    fn page(&self) -> Option<Block> {
-        let lists = &self.scene.housekeeping.upkeep().lists;
-        lists.alloc(Order::ZERO).or_else(|| {
-            lists.drain_all();
-            lists.alloc(Order::ZERO)
-        })
+    fn zones(&self) -> &Zones<M> {
+        &self.scene.housekeeping.upkeep().zones
+    }
+
+    /// Counts pages that were faulted in.
+    fn mapped(&mut self, pages: u64) {
+        self.space.pages += pages;
+        self.account(pages as i64);
+        // Relaxed: a tally that orders nothing.
+        self.scene
+            .resident_pages
+            .fetch_add(pages, Ordering::Relaxed);
+    }
+
+    /// Allocates so many pages, if need be from other CPUs' lists.
+    fn pages(&self, count: usize) -> Vec<Block> {
+        let zones = self.zones();
+        let mut blocks = zones.alloc(Order::ZERO, count);
+        if blocks.len() < count {
+            zones.drain_all();
+            blocks.extend(zones.alloc(Order::ZERO, count - blocks.len()));
+        }
+        blocks
     }
 
     /// Gives up the oldest pages if all tasks together have too many, as direct reclaim makes a task do.
@@ -233,16 +260,15 @@ impl<M: Timers> Task<'_, M> {
         if resident + pages <= room.for_tasks {
             return;
         }
-        let lists = &housekeeping.upkeep().lists;
-        lists.set_reclaim(Reclaim::Active);
-        let given_up = (pages as usize).min(self.space.mapped.len());
-        self.give_back(given_up);
-        self.done.swapped += given_up as u64;
+        let zones = &housekeeping.upkeep().zones;
+        zones.set_reclaim(Reclaim::Active);
+        let given_up = self.give_back(pages);
+        self.done.swapped += given_up;
         // Out, and in again later: the device's time, in which the CPU may be idle.
         self.quiet();
-        self.sleep(2 * given_up as u64 * parameters.swap_page_ns);
+        self.sleep(2 * given_up * parameters.swap_page_ns);
         if resident_pages.load(Ordering::Relaxed) + pages <= room.for_tasks {
-            lists.set_reclaim(Reclaim::Idle);
+            zones.set_reclaim(Reclaim::Idle);
         }
     }
 
@@ -259,20 +285,29 @@ impl<M: Timers> Task<'_, M> {
     }
 
     fn unmap(&mut self) {
-        while !self.space.mapped.is_empty() {
-            self.give_back(UNMAP_BATCH.min(self.space.mapped.len()));
+        while self.space.pages > 0 {
+            self.give_back(UNMAP_BATCH);
         }
     }
 
-    fn give_back(&mut self, pages: usize) {
-        let (blocks, memory): (Vec<Block>, Vec<M::PageMemory>) =
-            self.space.mapped.drain(..pages).unzip();
-        drop(memory);
-        self.scene.housekeeping.upkeep().lists.free_many(blocks);
-        self.account(-(pages as i64));
+    /// Gives up to so many of the oldest pages back, and the rest of the last huge page. Returns how many.
+    fn give_back(&mut self, pages: u64) -> u64 {
+        let mut given = 0;
+        let mut blocks = Vec::new();
+        while given < pages
+            && let Some((block, memory)) = self.space.mapped.pop_front()
+        {
+            given += u64::from(block.order().pages());
+            drop(memory);
+            blocks.push(block);
+        }
+        self.zones().free_many(blocks);
+        self.space.pages -= given;
+        self.account(-(given as i64));
         // Relaxed: a tally that orders nothing.
         let resident = self.scene.resident_pages;
-        resident.fetch_sub(pages as u64, Ordering::Relaxed);
+        resident.fetch_sub(given, Ordering::Relaxed);
+        given
     }
 
     /// Counts pages that have come, or gone.
@@ -282,9 +317,9 @@ impl<M: Timers> Task<'_, M> {
         self.add(counter::NODE_LRU, pages);
         self.add(counter::ANON_MAPPED, pages);
         // One in so many: a page of page tables comes or goes.
-        let before = self.space.mapped.len() as i64 - pages;
+        let before = self.space.pages as i64 - pages;
         let tables = |pages: i64| pages.div_euclid(TABLE_PAGES as i64);
-        let after = tables(self.space.mapped.len() as i64) - tables(before);
+        let after = tables(self.space.pages as i64) - tables(before);
         if after != 0 {
             self.add(counter::PAGE_TABLES, after);
         }

@@ -251,6 +251,70 @@ fn memory_that_is_short_is_swapped() {
 }
 
 #[test]
+fn isolated_cpus_have_no_periodic_call() {
+    let parameters = named("stress", &[("isolated_cpus", Value::Integer(2))]);
+    let result = on_sim(6, 1000, "upstream", &parameters);
+    let Some(Metric::Timeline(timeline)) = result.metrics.get(HERD_TIMELINE.name) else {
+        panic!("no timeline");
+    };
+    let cpus: std::collections::BTreeSet<u32> =
+        timeline.points.iter().map(|point| point.0).collect();
+    assert!(
+        cpus.contains(&3) && cpus.iter().all(|&cpu| cpu < 4),
+        "{cpus:?}"
+    );
+    let parameters = Parameters {
+        isolated_cpus: 6,
+        ..parameters
+    };
+    let simulator = Simulator::new(Settings::new(Topology::new(6, 1, 1000), 1));
+    let error =
+        Workload::run(&parameters, &simulator.machine(), "upstream").expect_err("none left");
+    assert!(error.reason.contains("isolated_cpus"), "{error}");
+}
+
+/// One fault, one free and one move between lists and zone for 512 pages.
+#[test]
+fn huge_pages_are_faulted_in_and_given_back_whole() {
+    let of = |percent| {
+        let others = [
+            ("huge_percent", Value::Integer(percent)),
+            ("vm_mib", Value::Integer(64)),
+        ];
+        on_sim(4, 1000, "upstream", &named("stress", &others))
+    };
+    let (small, huge) = (of(0), of(100));
+    assert_eq!(figure(&huge, PAGES_REFUSED.name), 0.0);
+    let waits = |result: &VariantResult| summary(result, ZONE_LOCK_WAIT.name).samples;
+    assert!(
+        waits(&huge) * 2 < waits(&small),
+        "{} {}",
+        waits(&huge),
+        waits(&small)
+    );
+}
+
+#[test]
+fn ticks_lengthen_periodic_calls_only() {
+    let of = |tick_ns| {
+        let others = [
+            ("lock_hold_ns", Value::Integer(3_000_000)),
+            ("tick_ns", Value::Integer(tick_ns)),
+        ];
+        let result = on_sim(1, 1000, "upstream", &named("generic", &others));
+        (
+            summary(&result, REFRESH_PERIODIC.name).p50,
+            summary(&result, REFRESH_IDLE.name).max,
+        )
+    };
+    let (without, with) = (of(0), of(100_000));
+    // Three or four ticks fall into 3 ms; three digits are kept.
+    let more_ns = with.0 - without.0;
+    assert!((290_000..=420_000).contains(&more_ns), "{more_ns}");
+    assert!(with.1 < 100_000, "{}", with.1);
+}
+
+#[test]
 #[rustfmt::skip]
 fn bad_parameters_are_refused_by_name() {
     let good = named("stress", &[]);

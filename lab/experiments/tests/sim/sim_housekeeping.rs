@@ -81,7 +81,7 @@ fn options(firing: Firing, isolated: &[u32]) -> Options<Clocked> {
     let period = Period::new(SECOND_NS, HZ).expect("a second");
     Options {
         isolated: isolated.to_vec(),
-        ..Options::new(Clocked { firing, period })
+        ..Options::new(Clocked::new(firing, period))
     }
 }
 

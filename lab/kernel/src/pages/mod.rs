@@ -13,7 +13,6 @@
 //! | the lists of one CPU | `lists.rs` | `struct per_cpu_pages` |
 //! | the zone, its lock and its watermark | `zone.rs` | `rmqueue_bulk()`, `free_pcppages_bulk()`, `free_one_page()` |
 //! | figures of its holds | `holds.rs` | |
-//! | CPUs that stop while they hold it | `stops.rs` | |
 //!
 //! [`bursar::pages::parts`] decides how many pages move, from the size of the zone and the number of CPUs.
 //!
@@ -33,13 +32,11 @@ mod holds;
 mod lists;
 mod pcp;
 mod policy;
-mod stops;
 mod zone;
 
 pub use holds::{HoldFigures, LONG_PAGES};
 pub use pcp::{Counts, PageLists};
 pub use policy::{DrainHold, Measured, Release, Settings};
-pub use stops::Stops;
 pub use zone::Reclaim;
 
 #[cfg(test)]

@@ -3,8 +3,6 @@
 use bursar::pages::Watermarks;
 use bursar::pages::parts::{Limits, batch, high_max, high_min};
 
-use super::stops::Stops;
-
 /// Use of the locks while the CPU lists give many pages back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Release {
@@ -80,8 +78,6 @@ pub struct Settings {
     /// Extra cost of a page that goes back from the lists, nanoseconds. It is the oldest one, and its record and its
     /// buddy's are in no cache. 0 if the machine's costs include it.
     pub cold_page_ns: u64,
-    /// Stops of CPUs that hold the zone's lock. As published, there are none; likewise if holds are not timed.
-    pub stops: Stops,
     /// See there.
     pub measured: Measured,
 }
@@ -103,7 +99,6 @@ impl Settings {
             },
             piece_pages: None,
             cold_page_ns: 0,
-            stops: Stops::NEVER,
             measured: Measured::Holds,
         }
     }

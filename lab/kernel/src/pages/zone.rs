@@ -9,7 +9,6 @@ use bursar_rig::Tasks;
 
 use super::holds::{Cause, Held, Holds};
 use super::policy::Settings;
-use super::stops::Stopper;
 use crate::Padded;
 
 const ABOVE_HIGH: u64 = 0;
@@ -29,7 +28,6 @@ pub(super) struct Zone<M: Tasks> {
     machine: M,
     high_watermark_pages: u64,
     cold_page_ns: u64,
-    stopper: Stopper,
     buddy: Padded<M::Spin<Buddy>>,
     /// Number of tasks that found `buddy` locked and wait for it.
     waiting: Padded<M::Word>,
@@ -72,7 +70,6 @@ impl<M: Tasks> Zone<M> {
         Self {
             high_watermark_pages: settings.high_watermark_pages,
             cold_page_ns: settings.cold_page_ns,
-            stopper: Stopper::new(settings.stops),
             buddy: Padded(M::Spin::new(buddy)),
             waiting: Padded(M::Word::new(0)),
             mark: Padded(M::Word::new(mark)),
@@ -263,18 +260,8 @@ impl<M: Tasks> Hold<'_, M> {
         }
     }
 
-    /// Stops the CPU, if it does so in this hold.
-    fn stop(&self) {
-        let zone = self.zone;
-        if zone.stopper.any() && zone.holds.are_timed() {
-            let busy_ns = zone.clock().saturating_sub(self.began_ns);
-            zone.machine.compute(zone.stopper.in_ns(busy_ns));
-        }
-    }
-
     fn end(mut self) {
         self.pay();
-        self.stop();
         let free_pages = self.buddy.free_pages();
         self.zone.set_mark(free_pages);
         // Relaxed: a tally.

@@ -20,6 +20,7 @@
 //! the additions that ran when it looked. The next addition beyond the threshold, or the next fold, moves them.
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use bursar_machine::{
@@ -169,7 +170,14 @@ impl<M: Machine> SmallCounters<M> {
     /// Async-signal-safe.
     #[doc(alias = "refresh_cpu_vm_stats")]
     pub fn fold(&self, shard: Shard) -> u64 {
-        let counters = 0..self.counters();
+        self.fold_some(shard, 0..self.counters())
+    }
+
+    /// The same for some of the counters.
+    ///
+    /// # Panics
+    /// If one of them does not exist.
+    pub fn fold_some(&self, shard: Shard, counters: Range<usize>) -> u64 {
         counters
             .map(|counter| u64::from(self.move_all(shard, counter)))
             .sum()

@@ -145,6 +145,43 @@ pub struct Clocked {
     pub firing: Firing,
     /// The clock.
     pub period: Period,
+    /// See there.
+    pub shepherd_delay: ShepherdDelay,
+}
+
+/// Delay with which the shepherd queues the upkeep of a CPU where it found work.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ShepherdDelay {
+    /// The policy's own.
+    #[default]
+    OfPolicy,
+    /// None, as in the kernel of the thread.
+    Zero,
+    /// A part of the interval that grows with the CPU's rank, as with [`Firing::Spread`].
+    Spread,
+}
+
+impl Clocked {
+    /// Policy with its own delay for the shepherd.
+    pub fn new(firing: Firing, period: Period) -> Self {
+        Self {
+            firing,
+            period,
+            shepherd_delay: ShepherdDelay::OfPolicy,
+        }
+    }
+
+    /// Timer with which the shepherd queues a CPU's upkeep at `now_ns`.
+    pub(super) fn first_timer(self, place: Place, now_ns: u64) -> Timer {
+        match self.shepherd_delay {
+            ShepherdDelay::OfPolicy => self.firing.first(self.period, place, now_ns),
+            ShepherdDelay::Zero => self.firing.timer(now_ns),
+            ShepherdDelay::Spread => {
+                let spread = Firing::Spread.first(self.period, place, now_ns);
+                self.firing.timer(spread.deadline_ns)
+            }
+        }
+    }
 }
 
 impl Timetable for Clocked {
@@ -153,7 +190,7 @@ impl Timetable for Clocked {
     }
 
     fn first(&self, place: Place, now_ns: u64) -> u64 {
-        self.firing.first(self.period, place, now_ns).deadline_ns
+        self.first_timer(place, now_ns).deadline_ns
     }
 
     fn next(&self, place: Place, now_ns: u64) -> u64 {
@@ -162,7 +199,7 @@ impl Timetable for Clocked {
 
     /// Once an interval: rounded as the kernel does, or at the grid's first point.
     fn shepherd(&self, cpu: u32, now_ns: u64) -> u64 {
-        let Self { firing, period } = *self;
+        let Self { firing, period, .. } = *self;
         let skew = match firing {
             Firing::RoundJiffies { skew } => skew,
             Firing::Stretched { .. } | Firing::Spread => KERNEL_SKEW,

@@ -14,7 +14,7 @@ mod work;
 
 pub use bursar::housekeeping::{HousekeepingError, Options, Place};
 pub use counters::{COUNTERS_MAX, SmallCounters};
-pub use firing::{Clocked, Firing, KERNEL_SKEW, round_jiffies};
+pub use firing::{Clocked, Firing, KERNEL_SKEW, ShepherdDelay, round_jiffies};
 pub use period::{Period, PeriodError, Sharing};
 pub use thresholds::threshold;
-pub use work::{Housekeeping, Upkeep};
+pub use work::{Housekeeping, Shepherd, Upkeep};

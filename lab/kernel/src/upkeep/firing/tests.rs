@@ -377,3 +377,21 @@ fn the_end_of_time_is_reached_without_harm() {
         }
     }
 }
+
+#[test]
+fn the_shepherds_delay_is_a_setting_of_its_own() {
+    let (period, now_ns) = (second(1_000), 7_000_000_123);
+    let delay_ns = |firing, shepherd_delay| {
+        let clocked = Clocked {
+            shepherd_delay,
+            ..Clocked::new(firing, period)
+        };
+        clocked.first(place(36, 72), now_ns).saturating_sub(now_ns)
+    };
+    let upstream = Firing::RoundJiffies { skew: 3 };
+    assert_eq!(delay_ns(upstream, ShepherdDelay::OfPolicy), 0);
+    let half = 499_000_000..=500_000_000;
+    assert!(half.contains(&delay_ns(Firing::Spread, ShepherdDelay::OfPolicy)));
+    assert_eq!(delay_ns(Firing::Spread, ShepherdDelay::Zero), 0);
+    assert!(half.contains(&delay_ns(upstream, ShepherdDelay::Spread)));
+}
