@@ -258,7 +258,7 @@ fn isolated_cpus_have_no_periodic_call() {
         panic!("no timeline");
     };
     let cpus: std::collections::BTreeSet<u32> =
-        timeline.points.iter().map(|point| point.0).collect();
+        timeline.points().iter().map(|point| point.0).collect();
     assert!(
         cpus.contains(&3) && cpus.iter().all(|&cpu| cpu < 4),
         "{cpus:?}"
