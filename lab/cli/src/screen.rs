@@ -106,7 +106,8 @@ pub const QUESTIONS: [Question; 3] = [
             column("pages a hold", PAGES_PER_HOLD.name, Of::Max),
             column("takers p99", TAKERS, Of::P99),
             column("freers p99", FREERS, Of::P99),
-            column("pages freed", OPS_PER_SECOND.name, Of::Value),
+            column("exits free", OPS_PER_SECOND.name, Of::Value),
+            column("all together", ALL_PAGES_PER_SECOND.name, Of::Value),
         ],
         scene: |document| {
             let exiters = Load(&document.parameters).number("exiters");

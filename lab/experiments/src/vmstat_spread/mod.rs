@@ -20,8 +20,6 @@
 //! * A fault is the machine's first touch of a page, and beside it a page from the lists. A task takes 31 pages in one step,
 //!   and counters change once for them, as pages come to the lists of reclaim.
 //! * The scheduler moves the memory that a task works on from CPU to CPU, because the task itself is bound.
-//! * Pages that go back to the zone may cost more than the machine's constant (`cold_page_ns`), because that constant
-//!   was measured on recently used pages.
 //! * The machine preempts a call where its slice ends, unless it holds or awaits a spin lock, and runs the CPU's task for a
 //!   slice. Ticks interrupt a periodic call (`tick_ns`), at its end here. Entering idle has interrupts off. No other
 //!   interrupt comes, and no other task.
@@ -55,7 +53,6 @@ use self::substrate::{COUNTERS, Substrate};
 use self::tasks::{Done, Scene};
 use self::variant::VARIANTS;
 use crate::document::Metrics;
-use crate::measure::{Distribution, Unit};
 use crate::random::Random;
 use crate::settings::range_error;
 use crate::workload::Workload;
@@ -164,14 +161,13 @@ fn run<M: Timers>(machine: &M, firing: Firing, parameters: &Parameters) -> Resul
         defers: machine.defers(),
     };
     let holds = housekeeping.upkeep().zones.normal().holds();
-    let zone_lock_wait = Distribution::of_histogram(Unit::Ns, &holds.traffic_waited_ns);
     drop(housekeeping);
     Ok(Outcome::new(
         frame,
         parameters,
         record.into_parts(),
         &done,
-        zone_lock_wait,
+        holds,
     ))
 }
 

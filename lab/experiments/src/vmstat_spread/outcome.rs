@@ -2,15 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use bursar_kernel::pages::{Cause, HoldFigures};
 use bursar_kernel::upkeep::Firing;
 use bursar_rig::timer::{TimerKind, tick_ns};
 
 use super::parameters::Parameters;
-use super::record::{Call, Cause, Part, Queuer};
+use super::record::{self, Call, Part, Queuer};
 use super::tasks::Done;
 use crate::document::Metrics;
 use crate::measure::interval::mean;
-use crate::measure::{Distribution, Metric, Timeline};
+use crate::measure::{Distribution, Metric, Timeline, Unit};
 use crate::metrics::MetricInfo;
 use crate::metrics::vmstat_spread::*;
 
@@ -55,7 +56,7 @@ pub(super) struct Outcome {
     passes: f64,
     swapped: u64,
     refused: u64,
-    zone_lock_wait: Distribution,
+    holds: HoldFigures,
 }
 
 /// A time of a call, ns.
@@ -67,7 +68,7 @@ impl Outcome {
         parameters: &Parameters,
         parts: Vec<Part>,
         done: &[Done],
-        zone_lock_wait: Distribution,
+        holds: HoldFigures,
     ) -> Self {
         let is_inside = |at_ns: u64| (frame.span.0..frame.span.1).contains(&at_ns);
         let (mut fired, mut idle) = (Vec::new(), Vec::new());
@@ -84,7 +85,7 @@ impl Outcome {
             let (entries, periodic): (Vec<Call>, Vec<Call>) = calls
                 .into_iter()
                 .filter(|call| is_inside(call.began_ns))
-                .partition(|call| call.cause == Cause::Idle);
+                .partition(|call| call.cause == record::Cause::Idle);
             idle.extend(entries);
             let of_cpu = periodic
                 .into_iter()
@@ -103,7 +104,7 @@ impl Outcome {
             passes: done.iter().map(|done| done.pages as f64 / pass).sum(),
             swapped: done.iter().map(|done| done.swapped).sum(),
             refused: done.iter().map(|done| done.refused).sum(),
-            zone_lock_wait,
+            holds,
         }
     }
 
@@ -114,7 +115,7 @@ impl Outcome {
         self.push_herds(&mut metrics);
         self.push_periods(&mut metrics);
         self.push_wakeups(&mut metrics);
-        metrics.distribution(ZONE_LOCK_WAIT, self.zone_lock_wait.clone());
+        self.push_waits(&mut metrics);
         metrics.figure(
             STRESS_OPS_PER_SECOND,
             self.seed,
@@ -144,7 +145,9 @@ impl Outcome {
             metrics.spread(info, periodic.iter().map(part));
         }
         metrics.spread(REFRESH_IDLE, self.idle.iter().map(Call::all_ns));
-        let by_timer = periodic.iter().filter(|call| call.cause == Cause::Periodic);
+        let by_timer = periodic
+            .iter()
+            .filter(|call| call.cause == record::Cause::Periodic);
         let lateness = by_timer.map(|call| call.began_ns.saturating_sub(call.due.expires_ns));
         metrics.spread(START_LATENESS, lateness);
         for (info, value) in [
@@ -228,6 +231,39 @@ impl Outcome {
         );
     }
 
+    /// Adds waits for the lock of `Normal`: those of allocations and frees, and those of bulk frees by path.
+    fn push_waits(&self, metrics: &mut Metrics) {
+        let waits = Distribution::of_histogram(Unit::Ns, &self.holds.traffic_waited_ns);
+        metrics.distribution(ZONE_LOCK_WAIT, waits);
+        let decays = [
+            DECAYS_CONTENDED,
+            DECAYS_CONTENDED_WAIT,
+            DECAYS_CONTENDED_MAX,
+        ];
+        let frees = [FREES_CONTENDED, FREES_CONTENDED_WAIT, FREES_CONTENDED_MAX];
+        for (cause, infos) in [(Cause::Decay, decays), (Cause::Free, frees)] {
+            let waited = self.holds.by_cause[cause as usize]
+                .waited_ns
+                .iter_recorded();
+            let waited = waited.map(|it| (it.value_iterated_to(), it.count_at_value()));
+            let contended: Vec<(u64, u64)> = waited.filter(|(wait_ns, _)| *wait_ns > 0).collect();
+            let count: u64 = contended.iter().map(|(_, count)| count).sum();
+            let all_ns: u64 = contended
+                .iter()
+                .map(|(wait_ns, count)| wait_ns * count)
+                .sum();
+            let longest_ns = contended.last().map_or(0, |(wait_ns, _)| *wait_ns);
+            let values = [
+                count as f64 / self.seconds(),
+                all_ns as f64 / self.seconds(),
+                longest_ns as f64,
+            ];
+            for (info, value) in infos.into_iter().zip(values) {
+                metrics.figure(info, self.seed, value);
+            }
+        }
+    }
+
     /// Returns the firings of the last second.
     fn timeline(&self) -> Timeline {
         let (start_ns, end_ns) = self.frame.span;
@@ -252,7 +288,7 @@ impl Fired {
     fn new(call: Call, frame: &Frame, others_ns: &[u64]) -> Self {
         let due_ns = call.due.expires_ns;
         let was_deferred = call.began_ns.saturating_sub(due_ns) > DEFERRED_NS;
-        let is_early = call.cause == Cause::Early;
+        let is_early = call.cause == record::Cause::Early;
         let at_ns = if is_early || was_deferred {
             call.began_ns
         } else {

@@ -64,8 +64,8 @@ parameters! {
     rewrites: u64 [1 to 1_000_000];
     rewrite_page_ns: u64 [1 to 1_000_000_000];
     swap_page_ns: u64 [1 to 1_000_000_000];
+    zone_page_ns: u64 [0 to 1_000_000];
     huge_percent: u64 [0 to 100];
-    cold_page_ns: u64 [0 to 1_000_000];
     tick_ns: u64 [0 to 1_000_000];
     idle_entry_interval_ms: u64 [1 to 3_600_000];
     idle_sleep_us: u64 [1 to 3_600_000_000];

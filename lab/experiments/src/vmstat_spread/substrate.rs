@@ -93,12 +93,12 @@ impl<'a, M: Timers> Substrate<'a, M> {
                 true => nominal.high_watermark_pages / parameters.scale,
                 false => nominal.high_watermark_pages.min(room.pages / 2),
             },
-            cold_page_ns: parameters.cold_page_ns,
+            zone_page_ns: parameters.zone_page_ns,
             measured: Measured::Holds,
             ..nominal
         };
         let lower = |pages| Settings {
-            cold_page_ns: parameters.cold_page_ns,
+            zone_page_ns: parameters.zone_page_ns,
             ..of(pages)
         };
         let zones = Zones::new(machine, settings, parameters.scale, lower)?;

@@ -82,7 +82,7 @@ impl<M: Timers> Zones<M> {
         for lists in self.all().rev() {
             // Nearly always all.
             let others = blocks.extract_if(.., |block| !owns(lists, block)).collect();
-            lists.free_many(std::mem::replace(&mut blocks, others));
+            lists.free_run(std::mem::replace(&mut blocks, others));
             if blocks.is_empty() {
                 return;
             }
