@@ -5,9 +5,12 @@
 //! | flushes of statistics (memcg, September 2023) | [`stats`] |
 //! | times of per-CPU upkeep (vmstat, April 2026) | [`upkeep`] |
 //! | page lists ("batch page freeing", September 2025) | [`pages`] |
+//!
+//! [`charge`] is the kernel's charging, for experiments that judge one of these policies by it.
 
 #![forbid(unsafe_code)]
 
+pub mod charge;
 pub mod pages;
 pub mod stats;
 pub mod upkeep;

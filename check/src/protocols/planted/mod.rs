@@ -21,6 +21,7 @@ mod double_queue;
 mod drain_update;
 mod fold_by_reset;
 mod head_of_line;
+mod late_rearm;
 mod lock_order;
 mod lost_wakeup;
 mod promises;
@@ -68,6 +69,8 @@ pub fn all<M: Watched>() -> Vec<Planted<M>> {
             fold_by_reset::scenario, Broken, Mended;
         "double-queue": "a shepherd sees that upkeep is not queued, and queues it while it runs",
             double_queue::scenario, Broken, Mended;
+        "late-rearm": "a flush is shown as running before its completion is armed again, and readers that join it do not wait",
+            late_rearm::scenario, Broken, Mended;
         "unpublished-report": "an addition is reported by another task, and a walk that sees the report does not look at its shard",
             unpublished_report::scenario, Broken, Mended;
     ];

@@ -148,7 +148,7 @@ fn measure_with<M: Tasks, S: Subject<M>>(
     let cold = ColdPages::warm_up(machine, subject, parameters)?;
     let start_ns = machine.now_ns();
     let span = (start_ns, start_ns + parameters.duration_ms * 1_000_000);
-    let spaces: Vec<Space<M>> = tenant_memory::spaces(parameters);
+    let spaces: Vec<Space<M, S::Charge>> = tenant_memory::spaces(parameters);
     let mut logs: Vec<(Log, Tally)> = Vec::new();
     logs.resize_with(parameters.workers as usize, Default::default);
     let mut reclaimers = vec![Tally::default(); parameters.reclaimers as usize];

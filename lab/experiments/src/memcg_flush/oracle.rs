@@ -6,7 +6,6 @@
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use bursar::Group;
 use bursar_kernel::stats::GroupIndex;
 use bursar_machine::Machine;
 
@@ -70,10 +69,28 @@ pub(super) struct Observed<'a, S> {
 }
 
 impl<M: Machine, S: Subject<M>> Subject<M> for Observed<'_, S> {
+    type Charge = S::Charge;
+
     const TICKS_A_PERIOD: u64 = S::TICKS_A_PERIOD;
 
-    fn groups(&self) -> &[Group<M>] {
-        self.subject.groups()
+    fn try_charge(&self, group: GroupIndex, pages: u64) -> Option<S::Charge> {
+        self.subject.try_charge(group, pages)
+    }
+
+    fn charge(&self, group: GroupIndex, pages: u64) -> S::Charge {
+        self.subject.charge(group, pages)
+    }
+
+    fn uncharge(&self, charges: Vec<S::Charge>) {
+        self.subject.uncharge(charges);
+    }
+
+    fn drain(&self, group: GroupIndex) {
+        self.subject.drain(group);
+    }
+
+    fn charged_pages(&self, group: GroupIndex) -> u64 {
+        self.subject.charged_pages(group)
     }
 
     #[inline]

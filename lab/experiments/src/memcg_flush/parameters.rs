@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
+use bursar_kernel::charge::SLOTS_MAX;
+
 use super::tree::Tree;
 use crate::workload::{Misfit, SIMULATED_TASKS_MAX, Sizing, parameters};
 
@@ -19,6 +21,26 @@ pub enum Scope {
     Root,
     /// Any query.
     Leaf,
+}
+
+/// Way in which readers use the file that they read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ReadFile {
+    /// Opened once. A read changes no statistic.
+    KeptOpen,
+    /// Opened and closed for each read, which charges kernel memory to the reader's own group (`reader.rs`).
+    Opened,
+}
+
+/// Whether readers of the published policies check a threshold for a flush.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Gate {
+    /// As published.
+    Threshold,
+    /// A flush is always due, also where there is nothing to flush.
+    AlwaysDue,
 }
 
 /// Greatest number of pages of all workers: each needs some 70 bytes, whether it is in memory or not.
@@ -41,6 +63,11 @@ parameters! {
     tenant_limit_pages: u64 [1 to 1 << 40];
     compute_ns: u64 [0 to 1_000_000_000];
     max_waiters: u64 [0 to 1_000_000];
+    reader_start_ns: u64 [0 to 1_000_000_000];
+    read_file: ReadFile;
+    gate: Gate;
+    kernel_charge_ns: u64 [0 to 1_000_000];
+    stock_slots: u64 [1 to SLOTS_MAX as u64];
     read_scope: Scope;
     need_ms: u64 [0 to 3_600_000];
     site_need_ms: u64 [0 to 3_600_000];

@@ -6,7 +6,7 @@ use bursar::{Gauge, Statistic};
 /// Defines the statistics, with their names in `memory.stat`.
 macro_rules! statistics {
     ($($(#[$doc:meta])* $stat:ident $name:literal;)*) => {
-        /// A statistic. Numbers of pages, or of events.
+        /// A statistic. Numbers of pages, or of events; [`Stat::Slab`] in bytes.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(super) enum Stat {
             $($(#[$doc])* $stat,)*
@@ -29,6 +29,10 @@ statistics! {
     File "file";
     /// Pages that sockets hold.
     Sock "sock";
+    /// Pages of the kernel's own memory.
+    Kernel "kernel";
+    /// Small objects of the kernel, bytes.
+    Slab "slab";
     /// Pages of compressed memory.
     Zswap "zswap";
     /// Anonymous pages that are kept compressed.

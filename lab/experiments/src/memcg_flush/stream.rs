@@ -20,7 +20,6 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use bursar::Charge;
 use bursar_kernel::stats::GroupIndex;
 use bursar_machine::{Event, Lock, Machine};
 use bursar_rig::Tasks;
@@ -42,20 +41,20 @@ const WINDOW: u64 = 4;
 /// Looks at the clock from which the cost of one is taken: judgement.
 const CLOCK_LOOKS: u32 = 16;
 
-struct Segment<M: Machine> {
+struct Segment<C> {
     group: GroupIndex,
-    charge: Charge<M>,
+    charge: C,
 }
 
 /// Segments on the way from a sender to its receiver. There is one of each, so at most one of them waits.
-struct Queue<M: Machine> {
-    segments: VecDeque<Segment<M>>,
+struct Queue<M: Machine, C> {
+    segments: VecDeque<Segment<C>>,
     sleeper: Option<Arc<M::Event>>,
     is_closed: bool,
 }
 
-struct Pipe<M: Machine> {
-    queue: M::Mutex<Queue<M>>,
+struct Pipe<M: Machine, C: Send + 'static> {
+    queue: M::Mutex<Queue<M, C>>,
     bound: usize,
 }
 
@@ -64,7 +63,7 @@ fn is_writable(length: usize, bound: usize) -> bool {
     length * 3 <= bound * 2
 }
 
-impl<M: Machine> Pipe<M> {
+impl<M: Machine, C: Send + 'static> Pipe<M, C> {
     fn new(bound: usize) -> Self {
         Self {
             queue: M::Mutex::new(Queue {
@@ -76,7 +75,7 @@ impl<M: Machine> Pipe<M> {
         }
     }
 
-    fn push(&self, segment: Segment<M>) {
+    fn push(&self, segment: Segment<C>) {
         loop {
             let mut queue = self.queue.lock();
             if queue.segments.len() < self.bound {
@@ -102,7 +101,7 @@ impl<M: Machine> Pipe<M> {
     }
 
     /// Takes the next segment; `None` once the pipe is closed and empty.
-    fn pop(&self) -> Option<Segment<M>> {
+    fn pop(&self) -> Option<Segment<C>> {
         loop {
             let mut queue = self.queue.lock();
             if let Some(segment) = queue.segments.pop_front() {
@@ -217,8 +216,8 @@ fn groups_of_pair(parameters: &Parameters, pair: u64) -> Vec<GroupIndex> {
 }
 
 /// One sender and its receiver.
-struct Pair<M: Machine> {
-    pipe: Pipe<M>,
+struct Pair<M: Machine, C: Send + 'static> {
+    pipe: Pipe<M, C>,
     groups: Vec<GroupIndex>,
     client: End,
     server: End,
@@ -226,11 +225,11 @@ struct Pair<M: Machine> {
 }
 
 /// All pairs.
-pub(super) struct Streams<M: Machine> {
-    pairs: Vec<Pair<M>>,
+pub(super) struct Streams<M: Machine, C: Send + 'static> {
+    pairs: Vec<Pair<M, C>>,
 }
 
-impl<M: Tasks> Streams<M> {
+impl<M: Tasks, C: Send + 'static> Streams<M, C> {
     pub(super) fn new(parameters: &Parameters) -> Self {
         let pair = |pair| {
             let groups = groups_of_pair(parameters, pair);
@@ -248,7 +247,7 @@ impl<M: Tasks> Streams<M> {
     }
 
     /// Returns their tasks.
-    pub(super) fn tasks<'a, S: Subject<M>>(
+    pub(super) fn tasks<'a, S: Subject<M, Charge = C>>(
         &'a mut self,
         machine: &'a M,
         subject: &'a S,
@@ -285,7 +284,7 @@ impl<M: Tasks> Streams<M> {
             return;
         }
         let seed = parameters.seed;
-        let rate = |segments: &dyn Fn(&Pair<M>) -> u64| {
+        let rate = |segments: &dyn Fn(&Pair<M, C>) -> u64| {
             let segments = self.pairs.iter().map(segments).sum();
             mbit_per_second(segments, parameters.segment_bytes, parameters.duration_ms)
         };
@@ -310,27 +309,27 @@ impl<M: Tasks> Streams<M> {
 }
 
 /// State that both ends of a pair share.
-struct Wire<'a, M: Machine, S> {
+struct Wire<'a, M: Machine, S: Subject<M>> {
     machine: &'a M,
     subject: &'a S,
     parameters: &'a Parameters,
-    pipe: &'a Pipe<M>,
+    pipe: &'a Pipe<M, S::Charge>,
     span: (u64, u64),
 }
 
-impl<M: Machine, S> Clone for Wire<'_, M, S> {
+impl<M: Machine, S: Subject<M>> Clone for Wire<'_, M, S> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<M: Machine, S> Copy for Wire<'_, M, S> {}
+impl<M: Machine, S: Subject<M>> Copy for Wire<'_, M, S> {}
 
 impl<M: Tasks, S: Subject<M>> Wire<'_, M, S> {
     fn send(self, groups: &[GroupIndex], log: &mut Log) -> End {
         let (start_ns, end_ns) = self.span;
         let tree = self.parameters.tree();
-        let bytes = self.parameters.segment_bytes;
+        let pages = self.parameters.segment_pages() as u64;
         let look_ns = look_ns(self.machine);
         let mut end = End::default();
         let mut flows = groups.iter().copied().cycle();
@@ -338,10 +337,9 @@ impl<M: Tasks, S: Subject<M>> Wire<'_, M, S> {
             let Some(group) = flows.next() else { break };
             let watch = Watch::over(self.machine, end.segments);
             let began_ns = watch.look();
-            let owner = &self.subject.groups()[group];
-            let charge = owner.try_charge(bytes).unwrap_or_else(|_| {
+            let charge = self.subject.try_charge(group, pages).unwrap_or_else(|| {
                 log.refusals += 1;
-                owner.charge(bytes)
+                self.subject.charge(group, pages)
             });
             let charged_ns = watch.look();
             self.subject

@@ -1,15 +1,16 @@
 //! The subjects of the comparison: they account for pages in a tree of groups and can be read.
 //!
-//! Every subject charges through Bursar, so that charging costs the same for all. Only the statistics of the published
-//! policies are on the substrate of their time.
+//! Bursar charges and counts by itself. The published policies charge and count as the kernel of their time does.
 
 use std::time::Duration;
 
-use bursar::{FlushPolicy, Freshness, Group, Limits, Memory, Reading};
-use bursar_kernel::stats::{GroupIndex, Policy, Published, Substrate};
+use bursar::{Charge, FlushPolicy, Freshness, Group, Limits, Memory, Reading};
+use bursar_kernel::charge::{Charging, UNLIMITED};
+use bursar_kernel::stats::{self, GroupIndex, Policy, Published, Substrate};
 use bursar_machine::Machine;
+use bursar_rig::Tasks;
 
-use super::parameters::{Need, PAGE_SIZE, Parameters, Site};
+use super::parameters::{Gate, Need, PAGE_SIZE, Parameters, Site};
 use super::statistics::{GAUGES, STATISTICS, Stat};
 use super::tree::Tree;
 
@@ -50,8 +51,18 @@ pub(super) struct Work {
 
 /// Accounts for pages and answers readers.
 pub(super) trait Subject<M: Machine>: Send + Sync {
-    /// Returns the groups in which pages are charged, by index.
-    fn groups(&self) -> &[Group<M>];
+    /// Charged pages of one group; dropping it returns them as a socket does.
+    type Charge: Send + 'static;
+    /// Charges pages to a group; `None` if a limit refuses them.
+    fn try_charge(&self, group: GroupIndex, pages: u64) -> Option<Self::Charge>;
+    /// Charges pages to a group, above its limits if need be.
+    fn charge(&self, group: GroupIndex, pages: u64) -> Self::Charge;
+    /// Returns charges of pages that were freed together.
+    fn uncharge(&self, charges: Vec<Self::Charge>);
+    /// Takes back the stock of a group and all below it, as a charge does that a limit still refuses after reclaim.
+    fn drain(&self, _group: GroupIndex) {}
+    /// Returns the pages of a tenant that are charged, without stock. For the audit of a run that has ended.
+    fn charged_pages(&self, group: GroupIndex) -> u64;
     /// Adds to a statistic of a group.
     fn add(&self, group: GroupIndex, stat: Stat, delta: i64);
     /// Reads the statistics `wanted` of `group`; the others may be 0.
@@ -140,11 +151,31 @@ impl<M: Machine> Own<M> {
 }
 
 impl<M: Machine> Subject<M> for Own<M> {
+    type Charge = Charge<M>;
+
     // A tick flushes only what is older than the period, so ticks as far apart would let every other flush pass by.
     const TICKS_A_PERIOD: u64 = 4;
 
-    fn groups(&self) -> &[Group<M>] {
-        &self.groups
+    fn try_charge(&self, group: GroupIndex, pages: u64) -> Option<Charge<M>> {
+        self.groups[group].try_charge(pages * PAGE_SIZE).ok()
+    }
+
+    fn charge(&self, group: GroupIndex, pages: u64) -> Charge<M> {
+        self.groups[group].charge(pages * PAGE_SIZE)
+    }
+
+    fn uncharge(&self, charges: Vec<Charge<M>>) {
+        drop(charges);
+    }
+
+    /// A charge of all that the limit allows succeeds only if no page is charged. Otherwise it takes all stock back before
+    /// it is refused, so that all reserved bytes are charged.
+    fn charged_pages(&self, group: GroupIndex) -> u64 {
+        let group = &self.groups[group];
+        match group.try_charge(group.limits().max) {
+            Ok(_) => 0,
+            Err(_) => group.reserved() / PAGE_SIZE,
+        }
     }
 
     #[inline]
@@ -229,10 +260,25 @@ impl<M: Machine> Subject<M> for Own<M> {
     }
 }
 
-/// Statistics of a published policy, beside groups of Bursar that are only charged.
+/// Statistics of a published policy, beside the kernel's charging.
 pub(super) struct Theirs<M: Machine> {
-    charged: Own<M>,
+    machine: M,
+    charging: M::Shared<Charging<M>>,
+    charge_ns: u64,
     published: Published<M>,
+}
+
+/// Pages charged to a group as the kernel does.
+pub(super) struct Charged<M: Machine> {
+    charging: M::Shared<Charging<M>>,
+    group: GroupIndex,
+    pages: u64,
+}
+
+impl<M: Machine> Drop for Charged<M> {
+    fn drop(&mut self) {
+        self.charging.refill(self.group, self.pages);
+    }
 }
 
 impl<M: Machine> Theirs<M> {
@@ -242,30 +288,81 @@ impl<M: Machine> Theirs<M> {
         policy: Policy,
     ) -> Result<Self, String> {
         let parents = parameters.tree().parents();
-        let substrate = Substrate::with_period(parameters.flush_period_ms * 1_000_000);
+        let substrate = Substrate {
+            gate: match parameters.gate {
+                Gate::Threshold => stats::Gate::Threshold,
+                Gate::AlwaysDue => stats::Gate::AlwaysDue,
+            },
+            ..Substrate::with_period(parameters.flush_period_ms * 1_000_000)
+        };
+        let max = |parent: &Option<GroupIndex>| match parent {
+            Some(Tree::ROOT) => parameters.tenant_limit_pages,
+            _ => UNLIMITED,
+        };
+        let max: Vec<u64> = parents.iter().map(max).collect();
+        let slots = parameters.stock_slots as usize;
         Ok(Self {
-            charged: Own::new(
-                machine,
-                parameters,
-                FlushPolicy::PeriodicOnly,
-                Freshness::Cached,
-            )?,
+            machine: machine.clone(),
+            charging: M::share(Charging::new(machine, &parents, &max, slots)),
+            charge_ns: parameters.kernel_charge_ns,
             published: Published::new(machine, policy, substrate, &parents, Stat::COUNT)
                 .map_err(|error| error.to_string())?,
         })
     }
 }
 
-impl<M: Machine> Subject<M> for Theirs<M> {
+impl<M: Machine> Theirs<M> {
+    fn charged(&self, group: GroupIndex, pages: u64) -> Charged<M> {
+        Charged {
+            charging: self.charging.clone(),
+            group,
+            pages,
+        }
+    }
+}
+
+impl<M: Tasks> Subject<M> for Theirs<M> {
+    type Charge = Charged<M>;
+
     const TICKS_A_PERIOD: u64 = 1;
 
-    fn groups(&self) -> &[Group<M>] {
-        &self.charged.groups
+    #[inline]
+    fn try_charge(&self, group: GroupIndex, pages: u64) -> Option<Charged<M>> {
+        self.machine.compute(self.charge_ns);
+        let is_charged = self.charging.try_charge(group, pages);
+        is_charged.then(|| self.charged(group, pages))
+    }
+
+    fn charge(&self, group: GroupIndex, pages: u64) -> Charged<M> {
+        self.machine.compute(self.charge_ns);
+        self.charging.charge(group, pages);
+        self.charged(group, pages)
+    }
+
+    fn uncharge(&self, mut charges: Vec<Charged<M>>) {
+        charges.sort_unstable_by_key(|charged| charged.group);
+        for charges in charges.chunk_by_mut(|one, other| one.group == other.group) {
+            let take = |charged: &mut Charged<M>| std::mem::take(&mut charged.pages);
+            let pages = charges.iter_mut().map(take).sum();
+            self.charging.uncharge(charges[0].group, pages);
+        }
+    }
+
+    fn drain(&self, group: GroupIndex) {
+        self.charging.drain(group);
+    }
+
+    fn charged_pages(&self, group: GroupIndex) -> u64 {
+        self.charging.drain(group);
+        self.charging.usage(group)
     }
 
     #[inline]
     fn add(&self, group: GroupIndex, stat: Stat, delta: i64) {
-        self.published.add(group, stat as usize, delta);
+        match stat {
+            Stat::Slab => self.published.add_bytes(group, stat as usize, delta),
+            _ => self.published.add(group, stat as usize, delta),
+        }
     }
 
     fn read(&self, group: GroupIndex, _: Need, wanted: &[Stat]) -> Result<Numbers, String> {
@@ -280,7 +377,7 @@ impl<M: Machine> Subject<M> for Theirs<M> {
         }
         Numbers {
             values,
-            usage_pages: (self.charged.groups[group].reserved() / PAGE_SIZE) as i64,
+            usage_pages: self.charging.usage(group) as i64,
         }
     }
 

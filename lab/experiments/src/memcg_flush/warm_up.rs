@@ -3,13 +3,12 @@
 //! The pages stay for the whole run. No task uses them, so proactive reclaim should find them ([`Reclaim`]). They do
 //! not count as `pgfault`, from which the truth of each read is computed: `pgfault` begins with the measurement.
 
-use bursar::Charge;
 use bursar_kernel::stats::GroupIndex;
 use bursar_machine::Lock;
 use bursar_rig::Tasks;
 
+use super::parameters::Need;
 use super::parameters::Parameters;
-use super::parameters::{Need, PAGE_SIZE};
 use super::statistics::Stat;
 use super::subject::Subject;
 use super::tree::Tree;
@@ -20,17 +19,17 @@ pub(super) trait Reclaim: Sync {
     fn reclaim(&self, tenant: usize, pages: u64) -> u64;
 }
 
-struct Page<M: Tasks> {
+struct Page<M: Tasks, C> {
     group: GroupIndex,
     memory: M::PageMemory,
-    charge: Charge<M>,
+    charge: C,
 }
 
 /// Pages that no task uses.
-pub(super) struct ColdPages<'a, M: Tasks, S> {
+pub(super) struct ColdPages<'a, M: Tasks, S: Subject<M>> {
     subject: &'a S,
     /// By tenant.
-    pages: Vec<M::Mutex<Vec<Page<M>>>>,
+    pages: Vec<M::Mutex<Vec<Page<M, S::Charge>>>>,
 }
 
 impl<'a, M: Tasks, S: Subject<M>> ColdPages<'a, M, S> {
@@ -84,9 +83,12 @@ impl<'a, M: Tasks, S: Subject<M>> ColdPages<'a, M, S> {
     fn map(&self, machine: &M, tree: Tree, query: usize, count: u64) -> Result<(), String> {
         let group = tree.query(query);
         for _ in 0..count {
-            let charge = self.subject.groups()[group]
-                .try_charge(PAGE_SIZE)
-                .map_err(|error| format!("while it warmed up: {error}"))?;
+            let charge = self.subject.try_charge(group, 1).or_else(|| {
+                // Stock of other CPUs may be in the way.
+                self.subject.drain(Tree::ROOT);
+                self.subject.try_charge(group, 1)
+            });
+            let charge = charge.ok_or("while it warmed up: a limit refused a page")?;
             let memory = machine.touch_page(group as u64);
             self.subject.add(group, Stat::Anon, 1);
             let page = Page {
@@ -108,11 +110,13 @@ impl<M: Tasks, S: Subject<M>> Reclaim for ColdPages<'_, M, S> {
             there.split_off(left)
         };
         let count = taken.len() as u64;
+        let mut charges = Vec::new();
         for page in taken {
             drop(page.memory);
             self.subject.add(page.group, Stat::Anon, -1);
-            drop(page.charge);
+            charges.push(page.charge);
         }
+        self.subject.uncharge(charges);
         count
     }
 }

@@ -62,7 +62,7 @@ pub(super) fn work<M: Tasks, S: Subject<M>>(
     machine: &M,
     subject: &S,
     parameters: &Parameters,
-    spaces: &[Space<M>],
+    spaces: &[Space<M, S::Charge>],
     index: u64,
     (start_ns, end_ns): (u64, u64),
 ) -> (Log, Tally) {

@@ -2,17 +2,22 @@
 //!
 //! A reader may join a flush that has already passed the CPU of an update that the reader must see. The thread's
 //! version allows that, and so do all policies here that share a flush.
+//!
+//! All flushes share one completion ([`Completion`]). The flusher arms it before the flush becomes visible as running,
+//! and completes it after that. In the other order, a reader could join and find the completion of the last flush still
+//! done (`bursar-lab explore --planted`, `late-rearm`).
 
-use std::sync::Arc;
-
-use bursar_machine::{AtomicWord, Event, Lock, Machine, MemoryOrder};
+use bursar_machine::{AtomicWord, Lock, Machine, MemoryOrder};
 
 use super::Padded;
+use super::completion::Completion;
 
 /// A flush that others may join while it runs.
 pub(super) struct SharedFlush<M: Machine> {
-    /// Event that the joined readers wait for.
-    pub(super) running: M::Spin<Option<Arc<M::Event>>>,
+    /// Whether it runs.
+    pub(super) running: M::Spin<bool>,
+    /// End that the joined readers wait for.
+    pub(super) ended: Completion<M>,
     /// 1 while it runs, for a look without the lock.
     is_running: Padded<M::Word>,
     /// Number of joined readers.
@@ -33,7 +38,8 @@ pub(super) enum Shared {
 impl<M: Machine> SharedFlush<M> {
     pub(super) fn new() -> Self {
         Self {
-            running: M::Spin::new(None),
+            running: M::Spin::new(false),
+            ended: Completion::new(),
             is_running: Padded(M::Word::new(0)),
             waiting: Padded(M::Word::new(0)),
         }
@@ -43,21 +49,21 @@ impl<M: Machine> SharedFlush<M> {
     /// waits.
     pub(super) fn share(&self, max_waiters: u64, run: impl FnOnce(), count: impl FnOnce(Shared)) {
         let mut running = self.running.lock();
-        if let Some(ended) = running.clone() {
+        if *running {
             drop(running);
-            self.join(&ended, max_waiters, count);
+            self.join(max_waiters, count);
             return;
         }
-        let ended = Arc::new(M::Event::new());
-        *running = Some(ended.clone());
+        self.ended.rearm();
+        *running = true;
         // Relaxed, here and below: a hint to later readers; a reader that joins takes the lock.
         self.is_running.0.store(1, MemoryOrder::Relaxed);
         drop(running);
         count(Shared::Ran);
         run();
         self.is_running.0.store(0, MemoryOrder::Relaxed);
-        *self.running.lock() = None;
-        ended.set();
+        *self.running.lock() = false;
+        self.ended.complete_all();
     }
 
     /// Returns whether a flush runs that could be joined.
@@ -65,13 +71,13 @@ impl<M: Machine> SharedFlush<M> {
         self.is_running.0.load(MemoryOrder::Relaxed) == 1
     }
 
-    fn join(&self, ended: &M::Event, max_waiters: u64, count: impl FnOnce(Shared)) {
+    fn join(&self, max_waiters: u64, count: impl FnOnce(Shared)) {
         // Relaxed: a bound on the number of waiters, and nothing that they read.
         if self.waiting.0.fetch_add(1, MemoryOrder::Relaxed) >= max_waiters {
             count(Shared::Skipped);
         } else {
             count(Shared::Joined);
-            ended.wait();
+            self.ended.wait();
         }
         self.waiting.0.fetch_sub(1, MemoryOrder::Relaxed);
     }

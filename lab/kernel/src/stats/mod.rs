@@ -12,6 +12,7 @@
 //! | a tree under a policy, and its call sites | `tree.rs` | `mem_cgroup_flush_stats()` and its kin |
 //! | the choice to flush, wait or skip | `flush.rs` | `do_flush_stats()` |
 //! | one flush for all readers that want one | `coalesced.rs` | |
+//! | the completion that they wait for | `completion.rs` | `struct completion` |
 //! | a lock with a bounded wait | `timed.rs` | |
 //! | the choice between many small flushes and one | `adaptive.rs` | |
 //! | the threshold for a flush | `threshold.rs` | `memcg_rstat_updated()` |
@@ -33,6 +34,7 @@
 
 mod adaptive;
 mod coalesced;
+mod completion;
 mod eager;
 mod flush;
 mod policy;

@@ -80,6 +80,15 @@ impl<M: Machine> Rstat<M> {
         self.counts.count(shard, group, delta);
     }
 
+    /// Adds `delta` bytes to a statistic that counts bytes, as [`Rstat::add`] does.
+    #[doc(alias = "__mod_memcg_lruvec_state")]
+    #[inline]
+    pub(super) fn add_bytes(&self, group: GroupIndex, statistic: usize, delta: i64) {
+        let shard = self.states.add(group, statistic, delta);
+        self.updated.mark(shard, group);
+        self.counts.count_bytes(shard, group, delta);
+    }
+
     /// Returns the total as of the last flush of `group`.
     #[inline]
     pub(super) fn total(&self, group: GroupIndex, statistic: usize) -> i64 {

@@ -1,10 +1,9 @@
 //! The published policies against a naive model, and what each of them promises its readers.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use bursar_machine::{Event, Host, Lock, Machine, Shard, busy_wait};
+use bursar_machine::{Host, Lock, Machine, Shard, busy_wait};
 use bursar_rig::Tasks;
 use bursar_rig::random::Random;
 use bursar_sim::{Settings, Sim, Simulator, Topology};
@@ -297,9 +296,9 @@ fn a_reader_that_skips_returns_old_numbers() {
 
 /// Runs `read` while a flush of the whole tree, which folded everything before `read` was called, has not ended yet.
 fn during_a_shared_flush(published: &Published<Host>, read: impl Fn() + Sync) {
-    let running = Arc::new(<Host as Machine>::Event::new());
+    let shared = &flushed(published).shared;
     let _subtree_flusher = flushed(published).turn.mutex.lock();
-    *flushed(published).shared.running.lock() = Some(running.clone());
+    *shared.running.lock() = true;
     published.flush_forced(0);
     make_due(published, 3);
     published.add(LEAF, 0, 1);
@@ -311,8 +310,8 @@ fn during_a_shared_flush(published: &Published<Host>, read: impl Fn() + Sync) {
             now.waits + now.skips > before.waits + before.skips
         };
         wait_until(arrived);
-        *flushed(published).shared.running.lock() = None;
-        running.set();
+        *shared.running.lock() = false;
+        shared.ended.complete_all();
     });
 }
 

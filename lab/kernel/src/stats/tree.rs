@@ -80,6 +80,15 @@ impl<M: Machine> Published<M> {
         }
     }
 
+    /// Adds `delta` bytes to a statistic of `group` that counts bytes. Thresholds count them as the policy's kernel did.
+    #[inline]
+    pub fn add_bytes(&self, group: GroupIndex, statistic: usize, delta: i64) {
+        match &self.kept {
+            Kept::Flushed(flushed) => flushed.rstat.add_bytes(group, statistic, delta),
+            Kept::Walked(_) | Kept::Eager(_) => self.add(group, statistic, delta),
+        }
+    }
+
     /// Returns a statistic of `group` and everything below it: with rstat as of the last flush, else as of now.
     #[inline]
     pub fn total(&self, group: GroupIndex, statistic: usize) -> i64 {

@@ -5,7 +5,6 @@ use bursar_machine::Lock;
 use bursar_rig::Tasks;
 
 use super::Space;
-use crate::memcg_flush::parameters::PAGE_SIZE;
 use crate::memcg_flush::parameters::Parameters;
 use crate::memcg_flush::statistics::Stat;
 use crate::memcg_flush::subject::Subject;
@@ -28,7 +27,7 @@ const LEVELS: [Stat; 7] = [
 pub(in super::super) fn audit<M: Tasks, S: Subject<M>>(
     subject: &S,
     parameters: &Parameters,
-    spaces: Vec<Space<M>>,
+    spaces: Vec<Space<M, S::Charge>>,
 ) -> Result<(), String> {
     let tree = parameters.tree();
     let mut expected = vec![[0_i64; Stat::COUNT]; tree.groups()];
@@ -36,7 +35,7 @@ pub(in super::super) fn audit<M: Tasks, S: Subject<M>>(
     for (tenant, space) in spaces.iter().enumerate() {
         let count = |group: usize, stat: Stat| expected[group][stat as usize] += 1;
         let resident = space.lruvec.0.lock().check(&space.table, count)?;
-        let charged = charged_pages(subject, parameters, tenant)?;
+        let charged = subject.charged_pages(tree.tenant(tenant));
         if charged != resident {
             return Err(format!(
                 "tenant {tenant} has {resident} pages in memory, and {charged} charged"
@@ -57,7 +56,7 @@ pub(in super::super) fn audit<M: Tasks, S: Subject<M>>(
     }
     drop(spaces);
     for tenant in 0..tree.tenants {
-        let left = charged_pages(subject, parameters, tenant)?;
+        let left = subject.charged_pages(tree.tenant(tenant));
         if left > 0 {
             return Err(format!(
                 "tenant {tenant} is charged {left} pages after all memory was freed"
@@ -65,22 +64,4 @@ pub(in super::super) fn audit<M: Tasks, S: Subject<M>>(
         }
     }
     Ok(())
-}
-
-/// Returns the pages charged to a tenant. A charge of all that the limit allows succeeds only if none are. Otherwise it takes all stock
-/// back before it is refused, so that all reserved bytes are charged.
-fn charged_pages<M: Tasks, S: Subject<M>>(
-    subject: &S,
-    parameters: &Parameters,
-    tenant: usize,
-) -> Result<u64, String> {
-    let group = &subject.groups()[parameters.tree().tenant(tenant)];
-    let limit = parameters.tenant_limit_pages * PAGE_SIZE;
-    if group.limits().max != limit {
-        return Err(format!("tenant {tenant} has another limit"));
-    }
-    match group.try_charge(limit) {
-        Ok(_) => Ok(0),
-        Err(_) => Ok(group.reserved() / PAGE_SIZE),
-    }
 }

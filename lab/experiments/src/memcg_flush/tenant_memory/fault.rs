@@ -1,6 +1,5 @@
 //! Faults: a page that is not in memory is charged, read from its place, and put on a list.
 
-use bursar::Charge;
 use bursar_kernel::stats::GroupIndex;
 use bursar_machine::Lock;
 use bursar_rig::Tasks;
@@ -11,9 +10,9 @@ use super::deltas::Deltas;
 use super::lists::{Kind, List, PageId};
 use super::lruvec::{Inserted, Place, gauge, resident};
 use super::reclaim::{Reclaimed, compressed_pages};
-use super::{Frame, Space, Tally};
+use super::{Frame, Space, Tally, release};
 use crate::memcg_flush::parameters::Parameters;
-use crate::memcg_flush::parameters::{PAGE_SIZE, Site};
+use crate::memcg_flush::parameters::Site;
 use crate::memcg_flush::statistics::Stat;
 use crate::memcg_flush::subject::Subject;
 use crate::random::Random;
@@ -22,7 +21,7 @@ use crate::random::Random;
 const MAX_RECLAIM_RETRIES: u32 = 16;
 
 /// The accesses and faults of one worker.
-pub(in super::super) struct Faults<'a, M: Tasks, S> {
+pub(in super::super) struct Faults<'a, M: Tasks, S: Subject<M>> {
     reclaimed: Reclaimed<'a, M, S>,
     /// Number among its tenant's workers.
     nth: u64,
@@ -41,7 +40,7 @@ impl<'a, M: Tasks, S: Subject<M>> Faults<'a, M, S> {
         machine: &'a M,
         subject: &'a S,
         parameters: &'a Parameters,
-        spaces: &'a [Space<M>],
+        spaces: &'a [Space<M, S::Charge>],
         index: u64,
     ) -> Self {
         let tenant = (index % parameters.tenants) as usize;
@@ -96,8 +95,8 @@ impl<'a, M: Tasks, S: Subject<M>> Faults<'a, M, S> {
             machine.sleep_until(machine.now_ns() + parameters.swap_io_ns);
         }
         let frame = Frame {
-            _memory: machine.touch_page(group as u64),
-            _charge: charge,
+            memory: machine.touch_page(group as u64),
+            charge,
         };
         if from.is_evicted() {
             self.reclaimed.pass(Site::RateLimited, &mut self.tally);
@@ -113,7 +112,7 @@ impl<'a, M: Tasks, S: Subject<M>> Faults<'a, M, S> {
         match inserted {
             Ok(inserted) => self.count(page, kind, group, inserted, &mut deltas),
             // Somebody else read this page of a file at the same time, and was first.
-            Err(frame) => drop(frame),
+            Err(frame) => release(subject, vec![frame]),
         }
         deltas.apply(subject);
         // Last: reads are judged by it.
@@ -156,15 +155,25 @@ impl<'a, M: Tasks, S: Subject<M>> Faults<'a, M, S> {
         }
     }
 
-    /// Charges a page. If a limit refuses it, reclaims as long as that frees anything. After [`MAX_RECLAIM_RETRIES`]
-    /// rounds in vain it is out of memory: the worker gives up pages of its own and tries once more.
-    fn charge(&mut self, group: GroupIndex) -> Option<Charge<M>> {
-        let groups = self.reclaimed.subject.groups();
+    /// Charges a page. If a limit refuses it, reclaims as long as that frees anything; if it is refused again, drains stock
+    /// once. After [`MAX_RECLAIM_RETRIES`] rounds in vain it is out of memory: the worker gives up pages of its own and
+    /// tries once more.
+    fn charge(&mut self, group: GroupIndex) -> Option<S::Charge> {
+        let Reclaimed {
+            subject, tenant, ..
+        } = self.reclaimed;
         let mut in_vain = 0;
-        while in_vain < MAX_RECLAIM_RETRIES {
-            match groups[group].try_charge(PAGE_SIZE) {
-                Ok(charge) => return Some(charge),
-                Err(_) => self.refusals += 1,
+        for attempt in 0.. {
+            if let Some(charge) = subject.try_charge(group, 1) {
+                return Some(charge);
+            }
+            self.refusals += 1;
+            if attempt == 1 {
+                subject.drain(tenant);
+                continue;
+            }
+            if in_vain == MAX_RECLAIM_RETRIES {
+                break;
             }
             if self.reclaimed.round(in_vain, &mut self.tally) == 0 {
                 in_vain += 1;
@@ -174,7 +183,8 @@ impl<'a, M: Tasks, S: Subject<M>> Faults<'a, M, S> {
         }
         self.tally.ooms += 1;
         self.give_up();
-        groups[group].try_charge(PAGE_SIZE).ok()
+        subject.drain(tenant);
+        subject.try_charge(group, 1)
     }
 
     /// Uses so many thousandths of its anonymous pages from now on, and frees those beyond.
@@ -229,7 +239,7 @@ impl<'a, M: Tasks, S: Subject<M>> Faults<'a, M, S> {
             let give_up = |page| lruvec.give_up(&space.table, page, &mut deltas);
             pages.into_iter().filter_map(give_up).collect()
         };
-        drop(frames);
+        release(subject, frames);
         deltas.apply(subject);
     }
 }

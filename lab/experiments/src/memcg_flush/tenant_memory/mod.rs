@@ -29,13 +29,13 @@ mod lruvec;
 mod reclaim;
 mod tally;
 
-use bursar::Charge;
 use bursar_machine::Lock;
 use bursar_rig::Tasks;
 
 use self::lists::{Kind, PageId};
 use self::lruvec::{Lruvec, PageTable};
 use super::parameters::Parameters;
+use super::subject::Subject;
 use crate::random::Random;
 
 pub(super) use audit::audit;
@@ -44,9 +44,18 @@ pub(super) use reclaim::reclaim_repeatedly;
 pub(super) use tally::{Tally, report};
 
 /// Contents of a page's frame.
-struct Frame<M: Tasks> {
-    _memory: M::PageMemory,
-    _charge: Charge<M>,
+struct Frame<M: Tasks, C> {
+    memory: M::PageMemory,
+    charge: C,
+}
+
+/// Frees frames together, as the release of a batch of pages does.
+fn release<M: Tasks, S: Subject<M>>(subject: &S, frames: Vec<Frame<M, S::Charge>>) {
+    let charge = |frame: Frame<M, S::Charge>| {
+        drop(frame.memory);
+        frame.charge
+    };
+    subject.uncharge(frames.into_iter().map(charge).collect());
 }
 
 /// A value on cache lines of its own.
@@ -55,14 +64,14 @@ struct Frame<M: Tasks> {
 struct Padded<T>(T);
 
 /// The memory of one tenant: pages of files that its workers share, then the anonymous pages of each worker.
-pub(super) struct Space<M: Tasks> {
+pub(super) struct Space<M: Tasks, C: Send + 'static> {
     table: PageTable,
-    lruvec: Padded<M::Spin<Lruvec<Frame<M>>>>,
+    lruvec: Padded<M::Spin<Lruvec<Frame<M, C>>>>,
     file_pages: u64,
     anon_pages: u64,
 }
 
-impl<M: Tasks> Space<M> {
+impl<M: Tasks, C: Send + 'static> Space<M, C> {
     fn new(parameters: &Parameters, workers: u64) -> Self {
         let file_share = parameters.working_set_pages * parameters.file_percent / 100;
         let file_pages = workers * file_share;
@@ -113,7 +122,7 @@ impl<M: Tasks> Space<M> {
 }
 
 /// The memory of all tenants, for workers that belong to them in turn.
-pub(super) fn spaces<M: Tasks>(parameters: &Parameters) -> Vec<Space<M>> {
+pub(super) fn spaces<M: Tasks, C: Send + 'static>(parameters: &Parameters) -> Vec<Space<M, C>> {
     let tenants = parameters.tenants;
     let workers_of = |tenant| (parameters.workers + tenants - 1 - tenant) / tenants;
     (0..tenants)

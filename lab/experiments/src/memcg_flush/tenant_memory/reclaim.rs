@@ -14,7 +14,7 @@ use super::costs::{COMPRESS_NS, COMPRESSED_IN_ONE, ISOLATE_NS, SUBMIT_NS, UNMAP_
 use super::deltas::Deltas;
 use super::lists::{Kind, PageId};
 use super::lruvec::{Evicted, Place};
-use super::{Frame, Space, Tally};
+use super::{Frame, Space, Tally, release};
 use crate::memcg_flush::parameters::Parameters;
 use crate::memcg_flush::parameters::Site;
 use crate::memcg_flush::statistics::Stat;
@@ -33,11 +33,11 @@ const LOOKED_AT: [Stat; 6] = [
 ];
 
 /// A tenant whose pages are reclaimed.
-pub(super) struct Reclaimed<'a, M: Tasks, S> {
+pub(super) struct Reclaimed<'a, M: Tasks, S: Subject<M>> {
     pub(super) machine: &'a M,
     pub(super) subject: &'a S,
     pub(super) parameters: &'a Parameters,
-    pub(super) space: &'a Space<M>,
+    pub(super) space: &'a Space<M, S::Charge>,
     pub(super) tenant: GroupIndex,
 }
 
@@ -75,7 +75,11 @@ impl<M: Tasks, S: Subject<M>> Reclaimed<'_, M, S> {
         freed
     }
 
-    fn isolate(&self, in_vain: u32, deltas: &mut Deltas) -> (Vec<Evicted<Frame<M>>>, u64) {
+    fn isolate(
+        &self,
+        in_vain: u32,
+        deltas: &mut Deltas,
+    ) -> (Vec<Evicted<Frame<M, S::Charge>>>, u64) {
         let shown = self.subject.seen(self.tenant, &LOOKED_AT);
         let [shown_anon, shown_file] =
             [Stat::WorkingsetRefaultAnon, Stat::WorkingsetRefaultFile].map(|stat| shown.get(stat));
@@ -131,7 +135,7 @@ impl<M: Tasks, S: Subject<M>> Reclaimed<'_, M, S> {
     /// Unmaps the isolated pages, compresses or writes the anonymous ones, and uncharges all.
     fn evict(
         &self,
-        evicted: Vec<Evicted<Frame<M>>>,
+        evicted: Vec<Evicted<Frame<M, S::Charge>>>,
         scanned: u64,
         deltas: &mut Deltas,
         tally: &mut Tally,
@@ -154,7 +158,7 @@ impl<M: Tasks, S: Subject<M>> Reclaimed<'_, M, S> {
             }
         }
         self.machine.compute(busy_ns);
-        drop(frames);
+        release(self.subject, frames);
         if leaving.is_empty() {
             return;
         }
@@ -192,7 +196,7 @@ pub(in super::super) fn reclaim_repeatedly<M: Tasks, S: Subject<M>>(
     machine: &M,
     subject: &S,
     parameters: &Parameters,
-    spaces: &[Space<M>],
+    spaces: &[Space<M, S::Charge>],
     index: u64,
     (start_ns, end_ns): (u64, u64),
 ) -> Tally {
