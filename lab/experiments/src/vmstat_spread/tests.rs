@@ -287,24 +287,25 @@ fn huge_pages_make_another_run_that_counts_as_well() {
     assert_ne!(small.metrics, huge.metrics);
 }
 
+/// A hold of 2.2 ms, in which there are two ticks or three, is shorter than a slice.
 #[test]
 fn ticks_lengthen_periodic_calls_only() {
     let of = |tick_ns| {
         let others = [
-            ("lock_hold_ns", Value::Integer(3_000_000)),
+            ("lock_hold_ns", Value::Integer(2_200_000)),
             ("tick_ns", Value::Integer(tick_ns)),
         ];
         let result = on_sim(1, 1000, "upstream", &named("generic", &others));
-        (
-            summary(&result, REFRESH_PERIODIC.name).p50,
-            summary(&result, REFRESH_IDLE.name).max,
-        )
+        [REFRESH_PERIODIC, REFRESH_IDLE].map(|info| summary(&result, info.name).p50)
     };
     let (without, with) = (of(0), of(100_000));
-    // Three or four ticks fall into 3 ms; three digits are kept.
-    let more_ns = with.0 - without.0;
-    assert!((290_000..=420_000).contains(&more_ns), "{more_ns}");
-    assert!(with.1 < 100_000, "{}", with.1);
+    // Three digits are kept.
+    let more_ns = with[0].saturating_sub(without[0]);
+    assert!(
+        (190_000..=310_000).contains(&more_ns),
+        "{without:?} {with:?}"
+    );
+    assert!(with[1] < 100_000, "{with:?}");
 }
 
 #[test]

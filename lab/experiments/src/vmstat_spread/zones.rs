@@ -64,12 +64,13 @@ impl<M: Timers> Zones<M> {
     pub(super) fn alloc(&self, order: Order, count: usize) -> Vec<Block> {
         let mut blocks = Vec::with_capacity(count);
         for zone in self.0.iter().rev() {
-            let wanted = count - blocks.len();
-            let pages = wanted as u64 * u64::from(order.pages());
-            let free_pages = zone.lists.about_free_pages();
-            if zone.reserve_pages == 0 || free_pages > zone.reserve_pages + pages {
-                zone.lists.alloc_run(order, wanted, &mut blocks);
+            let mut wanted = count - blocks.len();
+            if zone.reserve_pages > 0 {
+                let free_pages = zone.lists.about_free_pages();
+                let spare_pages = free_pages.saturating_sub(zone.reserve_pages);
+                wanted = wanted.min((spare_pages / u64::from(order.pages())) as usize);
             }
+            zone.lists.alloc_run(order, wanted, &mut blocks);
             if blocks.len() == count {
                 break;
             }
