@@ -378,8 +378,17 @@ fn frees(document: &Document) -> Option<String> {
         let mut both = own.iter().filter(|(_, it)| *it == who);
         both.next().map_or(0.0, |(wait, _)| *wait)
     };
+    let moved = |metric| more(document, of(document, "batched")?, metric, "whole");
+    let moved = match (moved(OPS_PER_SECOND.name), moved(ALL_PAGES_PER_SECOND.name)) {
+        (Some(exits), Some(all)) => format!(
+            " Pages a second, against Linux 6.18.0 (whole): exits {:+.1} %, all tasks together {:+.1} %.",
+            exits * 100.0,
+            all * 100.0
+        ),
+        _ => String::new(),
+    };
     Some(format!(
-        "With Linux 6.19's policy (batched), {} of {} pages wait longest: {} at p99, and {} {}. With Bursar {} wait {}, and {} {}.",
+        "With Linux 6.19's policy (batched), {} of {} pages wait longest: {} at p99, and {} {}. With Bursar {} wait {}, and {} {}.{moved}",
         long.1,
         Load(&document.parameters).number("bystander_pages"),
         nanoseconds(long.0),
@@ -424,18 +433,23 @@ mod tests {
             }
             it
         });
-        let waits = |name: &str, takers_ns: u64, freers_ns: u64| {
+        let waits = |name: &str, takers_ns: u64, freers_ns: u64, exits: f64| {
             variant(
                 name,
                 &[
                     (PAGES_PER_HOLD.name, many(Unit::Count, &[63])),
                     (TAKERS, many(Unit::Ns, &[takers_ns])),
                     (FREERS, many(Unit::Ns, &[freers_ns])),
-                    (OPS_PER_SECOND.name, figure(Unit::PerSecond, 9e6)),
+                    (OPS_PER_SECOND.name, figure(Unit::PerSecond, exits)),
+                    (ALL_PAGES_PER_SECOND.name, figure(Unit::PerSecond, 1e7)),
                 ],
             )
         };
-        let frees = vec![waits("batched", 500, 7_000), waits("bounded", 100, 200)];
+        let frees = vec![
+            waits("batched", 500, 7_000, 9e6),
+            waits("bounded", 100, 200, 9e6),
+            waits("whole", 900, 900, 1e7),
+        ];
         [
             samples::document("memcg-flush", 384, reads),
             samples::document("vmstat-spread", 72, upkeep.collect()),
@@ -466,7 +480,8 @@ mod tests {
             "Bursar (combining) 0 % 2.00 us 2.00 us +1.0 %",
             "Upstream, up to 18 of 72 CPUs begin on one tick",
             "With Bursar at most 1 begins at once",
-            "freers of 0 pages wait longest: 7.00 us at p99, and takers 500 ns. With Bursar freers wait 200 ns, and takers 100 ns.",
+            "freers of 0 pages wait longest: 7.00 us at p99, and takers 500 ns. With Bursar freers wait 200 ns, and takers 100 ns. \
+             Pages a second, against Linux 6.18.0 (whole): exits -10.0 %, all tasks together +0.0 %.",
             PAGE,
         ] {
             assert!(text.contains(part), "{part} is not in\n{text}");
