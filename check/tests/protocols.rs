@@ -51,6 +51,7 @@ protocols![
     publish_flush: "publish-flush",
     one_shard: "one-shard",
     roster: "roster",
+    idle_roster: "idle-roster",
     combining: "combining",
     quiesce: "quiesce",
     charge_refuse: "charge-refuse",

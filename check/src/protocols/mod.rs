@@ -57,6 +57,8 @@ pub fn all<M: Forks>() -> Vec<Protocol<M>> {
             "tasks publish the same shard while others fold and retire it, again and again"),
         Protocol::of(2, "roster", roster::scenario,
             "reads that add up the slots in use, while others publish, retire, remove and bear: none is missed, none counted twice"),
+        Protocol::of(2, "idle-roster", roster::idle,
+            "reads that add up the slots in use, while one of them is retired and used again: none is missed, none counted twice"),
         Protocol::of(3, "combining", combining::scenario,
             "readers of one scope share walks, beside readers of other scopes: fresh, and all are woken"),
         Protocol::of(2, "quiesce", quiesce::scenario,

@@ -25,8 +25,7 @@ enum Bug {
     NewsLeftBehind,
     FoldedUnpublished,
     RosterTrusted,
-    RosterOfIdle,
-    ChangeCountedLate,
+    RosterRecounted,
 }
 
 #[rustfmt::skip]
@@ -46,12 +45,10 @@ pub(super) fn all<M: Watched>() -> Vec<Planted<M>> {
             scenario, Some(Bug::NewsLeftBehind), None;
         "folded-unpublished": "a reader folds an addition that is not published yet, and a later read of the parent misses it",
             scenario, Some(Bug::FoldedUnpublished), None;
-        "roster-trusted": "a read by roster does not look whether a slot was retired, finds an addition there, and a later read of the parent misses it",
+        "roster-trusted": "a read by roster does not look whether a slot is published, finds an addition there, and a later read of the parent misses it",
             by_roster, Some(Bug::RosterTrusted), None;
-        "roster-of-idle": "a roster has a slot that is clean and about to leave the marks",
-            by_roster, Some(Bug::RosterOfIdle), None;
-        "change-counted-late": "a slot's mark is removed before rosters are told that it is retired",
-            by_roster, Some(Bug::ChangeCountedLate), None;
+        "roster-recounted": "a roster without a retired slot takes the count of publications of that moment, and the slot is published again by then",
+            by_roster, Some(Bug::RosterRecounted), None;
     ]
 }
 
@@ -81,7 +78,6 @@ struct Group {
 #[derive(Clone)]
 struct Roster {
     publications: u64,
-    changes: u64,
     shards: Vec<Shard>,
     base: u64,
 }
@@ -95,8 +91,6 @@ struct World<M: Machine> {
     /// Whether the group is marked in the root.
     dirty: M::Word,
     publications: M::Word,
-    /// Number of times that slots were retired.
-    changes: M::Word,
     roster: M::Mutex<Option<Roster>>,
     /// Locked before the group.
     root: M::Mutex<Root>,
@@ -223,18 +217,40 @@ impl<M: Machine> World<M> {
         if self.publications.load(MemoryOrder::Full) != roster.publications {
             return None;
         }
-        let word = |&shard| self.slot.word(shard, WORD).load(MemoryOrder::Full);
-        let sum = roster
-            .base
-            .wrapping_add(roster.shards.iter().map(word).sum());
-        let is_right = || self.changes.load(MemoryOrder::Full) == roster.changes;
-        (self.has(Bug::RosterTrusted) || is_right()).then_some(sum)
+        let mut next = Roster {
+            shards: Vec::new(),
+            ..roster
+        };
+        let mut sum = roster.base;
+        for shard in roster.shards {
+            let word = self.slot.word(shard, WORD).load(MemoryOrder::Full);
+            let is_published = self.state(shard).tag() == State::PUBLISHED;
+            if is_published || self.has(Bug::RosterTrusted) {
+                sum = sum.wrapping_add(word);
+                next.shards.push(shard);
+                continue;
+            }
+            let mut group = self.group.lock();
+            self.fold(&mut group, shard);
+            let folded = group.seen[shard.index()];
+            sum = sum.wrapping_add(folded);
+            let is_marked = self.published.load(MemoryOrder::Full) & 1 << shard.0 != 0;
+            if !is_marked && self.state(shard).tag() == State::CLEAN {
+                next.base = next.base.wrapping_add(folded);
+            } else {
+                next.shards.push(shard);
+            }
+        }
+        if self.has(Bug::RosterRecounted) {
+            next.publications = self.publications.load(MemoryOrder::Full);
+        }
+        *self.roster.lock() = Some(next);
+        Some(sum)
     }
 
     fn make_roster(&self) -> Option<Roster> {
         let mut roster = Roster {
             publications: self.publications.load(MemoryOrder::Full),
-            changes: self.changes.load(MemoryOrder::Full),
             shards: Vec::new(),
             base: 0,
         };
@@ -243,10 +259,6 @@ impl<M: Machine> World<M> {
         let marks = self.published.load(MemoryOrder::Full);
         for shard in (0..group.seen.len() as u32).filter(|shard| marks >> shard & 1 != 0) {
             let shard = Shard(shard);
-            let is_published = self.state(shard).tag() == State::PUBLISHED;
-            if !is_published && !self.has(Bug::RosterOfIdle) {
-                return None;
-            }
             roster.base = roster.base.wrapping_sub(group.seen[shard.index()]);
             roster.shards.push(shard);
         }
@@ -286,13 +298,7 @@ impl<M: Machine> World<M> {
             self.unmark(&idle);
         }
         self.machine.fence();
-        if !self.has(Bug::ChangeCountedLate) {
-            self.changes.fetch_add(1, MemoryOrder::Full);
-        }
         self.unmark_idle(&idle);
-        if self.has(Bug::ChangeCountedLate) {
-            self.changes.fetch_add(1, MemoryOrder::Full);
-        }
         self.leave_root();
     }
 
@@ -362,7 +368,6 @@ fn world<M: Machine>(machine: &M, bug: Option<Bug>) -> World<M> {
         published: word(),
         dirty: word(),
         publications: word(),
-        changes: word(),
         roster: M::Mutex::new(None),
         root: M::Mutex::new(Root::default()),
         group: M::Mutex::new(Group {
@@ -396,11 +401,9 @@ fn scenario<M: Watched>(machine: &M, seed: u64, bug: Option<Bug>) {
 /// The same with few steps: a slot is in use, and perhaps on the group's roster, when the tasks begin.
 fn by_roster<M: Watched>(machine: &M, seed: u64, bug: Option<Bug>) {
     let world = &world(machine, bug);
-    world.add(true);
-    let is_listed = match bug {
-        Some(bug) => bug != Bug::RosterOfIdle,
-        None => Random::fork(seed, 0).below(2) == 0,
-    };
+    let mut random = Random::fork(seed, 0);
+    world.add(random.below(2) == 0);
+    let is_listed = bug.is_some() || random.below(2) == 0;
     let list = || *world.roster.lock() = world.make_roster();
     if is_listed {
         list();
@@ -410,13 +413,12 @@ fn by_roster<M: Watched>(machine: &M, seed: u64, bug: Option<Bug>) {
             list();
         }
         world.read_group();
+        if matches!(bug, None | Some(Bug::RosterRecounted)) {
+            world.read_group();
+        }
         world.read_root();
     };
-    run(
-        machine,
-        seed,
-        || (),
-        tasks![|_| world.add(true), read, |_| world.retire()],
-    );
+    let add = |mut random: Random| world.add(random.below(2) == 0);
+    run(machine, seed, || (), tasks![add, read, |_| world.retire()]);
     world.read_root();
 }

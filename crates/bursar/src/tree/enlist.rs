@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bursar_machine::{AtomicWord, Lock, Machine, MemoryOrder, STATE, Slot, State};
+use bursar_machine::{AtomicWord, Lock, Machine, MemoryOrder};
 
 use super::roster::{Entry, Roster};
 use super::walk::dirty_from;
@@ -18,7 +18,7 @@ struct Below {
     is_own: bool,
 }
 
-/// Makes a roster, unless numbers move meanwhile from one group to another, or a slot is marked and not published.
+/// Makes a roster, unless numbers move meanwhile from one group to another.
 pub(super) fn make_roster<M: Machine>(tree: &Tree<M>, scope: u32) {
     let node = tree.node(scope);
     let zeroes = vec![0; tree.layout.width];
@@ -42,8 +42,8 @@ pub(super) fn make_roster<M: Machine>(tree: &Tree<M>, scope: u32) {
     std::mem::swap(&mut node.fold.lock().roster, &mut roster);
 }
 
-/// Adds a group and all below it that is marked. `None` if a slot is marked and not published, or if numbers moved up meanwhile
-/// from one of these groups to another: they might be in the sum twice, or not at all.
+/// Adds a group and all below it that is marked. `None` if numbers moved up meanwhile from one of these groups to another: they might
+/// be in the sum twice, or not at all.
 fn enlist<M: Machine>(
     tree: &Tree<M>,
     index: u32,
@@ -76,23 +76,16 @@ fn enlist<M: Machine>(
     let (received, folds) = (fold.received, fold.folds);
     let mut from = Some(0);
     while let Some(at) = from {
-        let mut is_in_use = true;
         from = tree.some_marked(node, at, |shard| {
-            // Full: pairs with `finish_publishing`. If it is published, all its marks are set, and it is counted. If it is not, its
-            // mark may go without another change of the counts: then an addition to it would be found here and missed above.
-            let state = State(node.slot.word(shard, STATE).load(MemoryOrder::Full));
-            is_in_use &= state.tag() == State::PUBLISHED;
             let entry = Entry {
                 slot: node.slot.clone(),
+                index,
                 shard,
                 home: tree.home(shard) as u16,
                 is_own,
             };
             roster.add_slot(&tree.layout, fold.seen(&tree.layout, shard), entry);
         });
-        if !is_in_use {
-            return None;
-        }
         if from.is_some() {
             drop(fold);
             roster.entries.reserve(tree.shards_per_hold);

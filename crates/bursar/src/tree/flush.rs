@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bursar_machine::{AtomicWord, Lock, Machine, MemoryOrder};
 
+use super::by_roster::by_roster;
 use super::enlist::make_roster;
 use super::reading::{Folded, Freshness, Keep, Reading, Value};
 use super::roster::Roster;
@@ -269,25 +270,6 @@ fn read_eager<M: Machine>(tree: &Tree<M>, index: u32, values: &mut [Value], own:
         values[column] = Value::within(value, Some(0));
         own[column] = value.wrapping_sub(below);
     }
-}
-
-/// The numbers of a group by its roster: they include each update that returned before this call. `None` if the roster is not
-/// right any more. Adds the number of slots looked at to `looked_at`.
-pub(super) fn by_roster<M: Machine>(
-    tree: &Tree<M>,
-    index: u32,
-    roster: &Roster<M>,
-    looked_at: &mut u64,
-) -> Option<Folded> {
-    let node = tree.node(index);
-    // Full: an update's publication is counted before the update returns.
-    if node.publications.load(MemoryOrder::Full) != roster.publications {
-        return None;
-    }
-    let folded = roster.sum(&tree.layout);
-    *looked_at += roster.entries.len() as u64;
-    // Full: comes after the words. See the module.
-    (node.changes.load(MemoryOrder::Full) == roster.changes).then_some(folded)
 }
 
 /// Brings the totals of `scope` up to date: they include each update that returned before this call.

@@ -255,6 +255,15 @@ impl<M: Machine> MarkSet<M> {
         self.roots.iter().for_each(|root| root.word.prefetch());
     }
 
+    /// Returns whether `member` is marked. Its way from the top may not be there yet.
+    pub(crate) fn has(&self, member: u32) -> bool {
+        let (depth, rest) = place(member);
+        self.way(depth, rest).is_some_and(|way| {
+            // Full: pairs with `mark`, and with `unmark` under the same lock.
+            way[0].word.load(MemoryOrder::Full) & 1 << (rest & 63) != 0
+        })
+    }
+
     /// Returns whether the set is empty.
     pub(crate) fn is_empty(&self) -> bool {
         // Full: pairs with `mark`, which sets the top of the way last.
@@ -290,8 +299,10 @@ mod tests {
         let set = MarkSet::<Host>::new(0);
         for member in members {
             set.ensure(member);
+            assert!(!set.has(member));
             set.mark(member);
             set.mark(member);
+            assert!(set.has(member));
         }
         let mut seen = BTreeSet::new();
         set.peek(|member| assert!(seen.insert(member)));

@@ -12,7 +12,7 @@
 //! | `walk.rs` | bringing a subtree up to date |
 //! | `turns.rs` | readers of one scope share walks |
 //! | `retire.rs` | idle slots leave the marks |
-//! | `roster.rs`, `enlist.rs` | reading without a walk: the slots in use, and the sum of all else |
+//! | `roster.rs`, `enlist.rs`, `by_roster.rs` | reading without a walk: the slots in use, and the sum of all else |
 //! | `reading.rs` | freshness, and the values of a read |
 //! | `flush.rs` | reads: what each freshness costs, and the walks that bring numbers up to date |
 //! | `snapshot.rs` | the numbers of a whole subtree |
@@ -30,6 +30,7 @@
 //! state afterwards. Either way: **an update that has returned is in a marked slot, or in one that was folded before its mark was
 //! removed**. A task that removes a mark holds the lock under which walks look at it.
 
+mod by_roster;
 mod enlist;
 mod flush;
 mod fold;

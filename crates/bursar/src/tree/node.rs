@@ -228,7 +228,7 @@ impl<M: Machine> Node<M> {
 
     /// Whether a roster of the group is not right any more, and will not be again.
     pub(super) fn has_outgrown(&self, roster: &Roster<M>) -> bool {
-        // Full: as in `flush::by_roster`.
+        // Full: as in `by_roster.rs`.
         self.publications.load(MemoryOrder::Full) != roster.publications
             || self.changes.load(MemoryOrder::Full) != roster.changes
     }

@@ -4,8 +4,7 @@
 //! two passes is retired, in nobody's way:
 //!
 //! 1. Its state becomes `Clean` in a new epoch. The marks stay. From here on an update publishes again.
-//! 2. One fence serves all slots of a step. After it, no section commits that saw the slot published. Then the rosters that have the
-//!    slot are told (`roster.rs`).
+//! 2. One fence serves all slots of a step. After it, no section commits that saw the slot published.
 //! 3. Under the lock of the group's fold: the slot is folded, and its mark removed. If its state is not that `Clean` any more, an
 //!    updater has published it, and may have found the mark still set: the mark is set again, before the lock is released.
 //! 4. A group without marks hands its numbers up and leaves the marks of its parent, under the locks of both folds. Again a second
@@ -147,8 +146,6 @@ fn retire_step<M: Machine>(
         tree.machine.fence();
     }
     for idle in idle.chunk_by(|one, other| one.index == other.index) {
-        // Before their marks go: a reader by roster that still sees the old count has read marked slots.
-        tree.count_change(idle[0].index);
         for some in idle.chunks(tree.shards_per_hold) {
             unmark_idle(tree, some);
         }
@@ -235,8 +232,12 @@ fn leave_parent<M: Machine>(tree: &Tree<M>, index: u32) {
     // Freed when no lock is held any more.
     let mut old = None;
     let mut look = |fold: &mut Fold<M>| {
-        old = fold.roster.take_if(|roster| node.has_outgrown(roster));
-        node.is_unmarked()
+        let is_unmarked = node.is_unmarked();
+        // Without marks, no read needs a roster, and the next publication makes it wrong.
+        old = fold
+            .roster
+            .take_if(|roster| is_unmarked || node.has_outgrown(roster));
+        is_unmarked
     };
     let Some(parent) = node.parent() else {
         let mut fold = node.fold.lock();

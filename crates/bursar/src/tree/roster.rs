@@ -5,34 +5,39 @@
 //! of its group's fold for a moment, writes to no group below, and looks at one line or two for each slot.
 //!
 //! Why the base stays right: words are never reset. A fold adds a difference to a group's totals and remembers the word, so totals
-//! minus remembered words do not change. A hand-up moves numbers inside the sum. So neither a fold nor a walk makes a roster wrong.
-//! Three things do, and each is counted in the group and in all groups above:
+//! minus remembered words do not change. A hand-up moves numbers inside the sum. So neither a fold, nor a walk, nor the retirement of
+//! a slot makes a roster wrong. Two things do, and each is counted in the group and in all groups above:
 //!
-//! * a slot that is not on the roster is published. `publications` counts it before the update returns;
-//! * a slot on it is retired. `changes` counts it after the fence and before the mark is removed;
+//! * a slot is published. `publications` counts it before the update returns;
 //! * a group below ends. `changes` counts it before the record can have another group.
 //!
 //! The own part of a group changes when it absorbs a child. That is counted in this group, before its numbers change.
 //!
-//! A read compares `publications` first, so it includes each update that returned before it. It compares `changes` after the
-//! words, so all slots that it read were still marked up to the root when it had read them. So **a later read of a group above
-//! finds what this one found**: in a marked slot, or in numbers that were folded after this read.
+//! A read compares `publications` first, so it includes each update that returned before it. It compares `changes` last.
+//!
+//! **A later read of a group above finds what this one found.** A slot whose state is *published* after its words were read was marked
+//! up to the root by then. Of any other slot the read takes the folded words, and folds under the lock of the group's fold: folded
+//! numbers are marked up to the root, or were handed up (`walk.rs`).
+//!
+//! A slot that has left the marks does not change until it is published again. The read moves it from the roster into the base, so
+//! the reads that follow do not look at it. A slot that is clean and still marked stays: until the fence of its retirement, sections
+//! that saw it published may commit.
 //!
 //! A roster is made by a task that has walked over the group and found that nothing was published since the walk before. It looks
 //! at a bounded number of slots under each hold of a fold's lock. It gives up if numbers move from one group to another meanwhile,
 //! or inside a group between two holds.
 
-use bursar_machine::{AtomicWord, Machine, MemoryOrder, Shard, Slot};
+use bursar_machine::{AtomicWord, Machine, Shard, Slot};
 
 use super::Layout;
-use super::reading::{Folded, add};
-
-/// Slots whose words are fetched ahead: as many transfers as a CPU has under way at once, and some.
-const SLOTS_AHEAD: usize = 16;
+use super::reading::add;
 
 /// Slot in use.
+#[derive(Clone)]
 pub(super) struct Entry<M: Machine> {
     pub(super) slot: M::Slot,
+    /// Group of the slot.
+    pub(super) index: u32,
     pub(super) shard: Shard,
     /// Node of the shard's CPU.
     pub(super) home: u16,
@@ -52,36 +57,23 @@ pub(crate) struct Roster<M: Machine> {
 }
 
 impl<M: Machine> Roster<M> {
-    /// The numbers now.
-    pub(super) fn sum(&self, layout: &Layout) -> Folded {
+    /// The same with some slots in the base, of which `left` has the places, ascending, and the words by column.
+    pub(super) fn without(&self, layout: &Layout, left: &[(usize, Vec<i64>)]) -> Self {
         let (mut totals, mut own) = (self.totals.clone(), self.own.clone());
-        self.entries
-            .iter()
-            .take(SLOTS_AHEAD)
-            .for_each(|entry| entry.prefetch(layout));
+        let mut entries = Vec::with_capacity(self.entries.len() - left.len());
+        let mut next = left.iter().peekable();
         for (at, entry) in self.entries.iter().enumerate() {
-            if let Some(ahead) = self.entries.get(at + SLOTS_AHEAD) {
-                ahead.prefetch(layout);
-            }
-            for (column, word) in layout.words_of_columns() {
-                // Full: comes before the look at `changes`.
-                let value = entry
-                    .slot
-                    .word(entry.shard, word)
-                    .load_signed(MemoryOrder::Full);
-                for column in layout.numbers(column, usize::from(entry.home)) {
-                    add(&mut totals[column], value);
-                    if entry.is_own {
-                        add(&mut own[column], value);
-                    }
-                }
+            match next.next_if(|(gone, _)| *gone == at) {
+                Some((_, words)) => entry.add_to(layout, words, &mut totals, &mut own),
+                None => entries.push(entry.clone()),
             }
         }
-        Folded {
+        Self {
+            publications: self.publications,
+            changes: self.changes,
+            entries,
             totals,
             own,
-            errors: vec![Some(0); layout.columns.len()],
-            is_absorbed: false,
         }
     }
 
@@ -97,20 +89,32 @@ impl<M: Machine> Roster<M> {
 
     /// Adds a slot in use. `seen` has its words as the group's numbers have them, by column.
     pub(super) fn add_slot(&mut self, layout: &Layout, seen: &[i64], entry: Entry<M>) {
-        for (column, _) in layout.words_of_columns() {
-            for share in layout.numbers(column, usize::from(entry.home)) {
-                add(&mut self.totals[share], seen[column].wrapping_neg());
-                if entry.is_own {
-                    add(&mut self.own[share], seen[column].wrapping_neg());
-                }
-            }
-        }
+        let minus: Vec<i64> = seen.iter().map(|word| word.wrapping_neg()).collect();
+        entry.add_to(layout, &minus, &mut self.totals, &mut self.own);
         self.entries.push(entry);
     }
 }
 
 impl<M: Machine> Entry<M> {
-    fn prefetch(&self, layout: &Layout) {
+    /// Adds words, by column, to the numbers that they belong to.
+    pub(super) fn add_to(
+        &self,
+        layout: &Layout,
+        words: &[i64],
+        totals: &mut [i64],
+        own: &mut [i64],
+    ) {
+        for (column, _) in layout.words_of_columns() {
+            for number in layout.numbers(column, usize::from(self.home)) {
+                add(&mut totals[number], words[column]);
+                if self.is_own {
+                    add(&mut own[number], words[column]);
+                }
+            }
+        }
+    }
+
+    pub(super) fn prefetch(&self, layout: &Layout) {
         for word in layout.lines() {
             self.slot.word(self.shard, word).prefetch();
         }
