@@ -172,9 +172,9 @@ registry! {
         range_ns: Some((100_000_000, u64::MAX))
     };
     BROKEN_READS = "broken_reads", Ratio, Lower, "reads that missed an update that had completed before the read began" {
-        title: "wrong reads",
-        columns: &[("broken reads", Value)],
-        legend: "broken reads: missed an update that had completed before the read began"
+        title: "stale reads",
+        columns: &[("stale reads", Value)],
+        legend: "stale reads: missed an update (a page fault) that had completed before the read began"
     };
     READS_BEYOND_NEED = "reads_beyond_need", Ratio, Lower, "reads whose answer was older than the reader had asked for" { title: "reads older than asked for" };
     STALENESS = "staleness", Ns, Lower, "age of the oldest update that a read missed, at least; 0 if it missed none" {
@@ -190,7 +190,12 @@ registry! {
             how_much: "Age of the oldest missed update, of the reads that missed one",
         })
     };
-    MISSING_UPDATES = "missing_updates", Count, Lower, "how many updates a read missed" { title: "missed updates of a read", repeats: true };
+    MISSING_UPDATES = "missing_updates", Count, Lower, "how many updates, of a page each, a read missed" {
+        title: "pages missed by a read",
+        columns: &[("missed p99", P99)],
+        legend: "missed: faults, of a page each, that a read missed",
+        repeats: true
+    };
     WORKER_RUNTIME = "worker_runtime", Ns, Neither,
         "from one page fault of a worker to its next; longer where pages take longer, and where fewer of them are missing" {
         title: "time from fault to fault",
@@ -231,6 +236,9 @@ registry! {
     PAIR_LATENCY = "pair_latency", Ns, Lower, "how long a read of all tenants took" { title: "time to read all tenants" };
     PAIR_ERROR_PAGES = "pair_error_pages", Count, Lower, "pages by which a tenant's usage and statistics differed" { title: "pages between usage and statistics" };
     OVERHEAD_ERROR_PAGES = "overhead_error_pages", Count, Lower, "pages by which the root and the sum of the tenants differed" { title: "pages between root and tenants" };
+    OVERHEAD_CURRENT_PAGES = "overhead_current_pages", Count, Lower, "pages by which the memory in use and the sum of the tenants' usage differed" {
+        title: "pages between memory in use and usage"
+    };
     PROACTIVE_STEPS = "proactive_steps", Count, Neither, "steps of proactive reclaim";
     STOPPED_EARLY = "stopped_early", Ratio, Lower, "loops of reclaim that old numbers stopped too early" { title: "loops stopped too early" };
     STEPS_UNTIL_STOP = "steps_until_stop", Count, Neither, "steps of a loop of reclaim until it stopped";
