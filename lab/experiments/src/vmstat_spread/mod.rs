@@ -260,7 +260,7 @@ fn upkeep<M: Timers>(scene: Scene<'_, M>, queue: &M::Queue, shard: Shard) {
 /// Returns the ticks of the machine after a time, until another.
 fn ticks_between(from_ns: u64, to_ns: u64, hz: u32) -> u64 {
     let tick_ns = tick_ns(hz);
-    to_ns / tick_ns - from_ns / tick_ns
+    (to_ns / tick_ns).saturating_sub(from_ns / tick_ns)
 }
 
 /// Runs a rounded timer of other code on a CPU, once a second, as many exist in the kernel.
