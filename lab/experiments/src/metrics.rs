@@ -361,7 +361,6 @@ registry! {
         columns: &[("holds > 1,000", Value)],
         legend: "holds > 1,000: holds that freed more than 1,000 pages; stalls: waits for the zone's lock that took too long"
     };
-    LONG_HOLDS = "long_holds", Count, Neither, "the same with each seed" { repeats: true };
     LONG_HOLD_SHARE = "long_hold_share", Ratio, Lower, "share of the holds that freed more than 1,000 pages" { title: "share of holds over 1,000 pages" };
     STALLS = "stalls", Count, Lower, "waits for the zone's lock that took longer than `watchdog_us`" { columns: &[("stalls", Value)] };
     STALL_RATE = "stall_rate", PerSecond, Lower, "stalls in a second";
@@ -372,7 +371,39 @@ registry! {
         legend: "ops/s: what the load does, all tasks together: pages given back, operations of a stress test, or else those of bystanders",
         sweeps: &[Value]
     };
+    BYSTANDER_PAGES_PER_SECOND = "bystander_pages_per_second", PerSecond, Higher, "pages that bystanders took or freed in a second" {
+        columns: &[("bystanders' pages/s", Value)],
+        legend: "bystanders' pages/s: what bystanders took or freed meanwhile; all pages/s: that and what the load freed"
+    };
+    ALL_PAGES_PER_SECOND = "all_pages_per_second", PerSecond, Higher, "pages that bystanders took or freed, and that the load freed, in a second" {
+        columns: &[("all pages/s", Value)]
+    };
     OPS_PER_CPU_SECOND = "ops_per_cpu_second", PerSecond, Higher, "the same, for each second of a CPU's work";
+    SYSTEM_TIME_PER_PAGE = "system_time_per_page", Ns, Lower, "time of the kernel for each page of a process, from its fault to its free, waits for locks included";
     PAGES_SWAPPED_OUT = "pages_swapped_out", Count, Neither, "pages that workers wrote to swap";
+    TAKEN_PAGES = "taken_pages", Count, Neither, "pages that refills and single takes moved under the zone's lock";
+    TAKES_OVER_1000 = "takes_over_1000", Count, Lower, "holds of refills and single takes that moved 1,001 to 2,000 pages";
+    TAKES_OVER_2000 = "takes_over_2000", Count, Lower, "holds of refills and single takes that moved more than 2,000 pages";
+    TAKES_THAT_WAITED = "takes_that_waited", Count, Lower, "holds of refills and single takes that had to wait for the zone's lock";
+    TAKES_WAITED = "takes_waited", Ns, Lower, "waits of refills and single takes for the zone's lock, all together";
+    TAKE_WAITED_MAX = "take_waited_max", Ns, Lower, "longest wait of refills and single takes for the zone's lock";
+    FREED_PAGES = "freed_pages", Count, Neither, "pages that frees of tasks moved under the zone's lock";
+    FREES_OVER_1000 = "frees_over_1000", Count, Lower, "holds of frees of tasks that moved 1,001 to 2,000 pages";
+    FREES_OVER_2000 = "frees_over_2000", Count, Lower, "holds of frees of tasks that moved more than 2,000 pages";
+    FREES_THAT_WAITED = "frees_that_waited", Count, Lower, "holds of frees of tasks that had to wait for the zone's lock";
+    FREES_WAITED = "frees_waited", Ns, Lower, "waits of frees of tasks for the zone's lock, all together";
+    FREE_WAITED_MAX = "free_waited_max", Ns, Lower, "longest wait of frees of tasks for the zone's lock";
+    DECAYED_PAGES = "decayed_pages", Count, Neither, "pages that decay moved under the zone's lock";
+    DECAYS_OVER_1000 = "decays_over_1000", Count, Lower, "holds of decay that moved 1,001 to 2,000 pages";
+    DECAYS_OVER_2000 = "decays_over_2000", Count, Lower, "holds of decay that moved more than 2,000 pages";
+    DECAYS_THAT_WAITED = "decays_that_waited", Count, Lower, "holds of decay that had to wait for the zone's lock";
+    DECAYS_WAITED = "decays_waited", Ns, Lower, "waits of decay for the zone's lock, all together";
+    DECAY_WAITED_MAX = "decay_waited_max", Ns, Lower, "longest wait of decay for the zone's lock";
+    DRAINED_PAGES = "drained_pages", Count, Neither, "pages that drains moved under the zone's lock";
+    DRAINS_OVER_1000 = "drains_over_1000", Count, Lower, "holds of drains that moved 1,001 to 2,000 pages";
+    DRAINS_OVER_2000 = "drains_over_2000", Count, Lower, "holds of drains that moved more than 2,000 pages";
+    DRAINS_THAT_WAITED = "drains_that_waited", Count, Lower, "holds of drains that had to wait for the zone's lock";
+    DRAINS_WAITED = "drains_waited", Ns, Lower, "waits of drains for the zone's lock, all together";
+    DRAIN_WAITED_MAX = "drain_waited_max", Ns, Lower, "longest wait of drains for the zone's lock";
 }
 }
