@@ -30,7 +30,7 @@
 //! at a bounded number of slots under each hold of a fold's lock. It gives up if numbers move from one group to another meanwhile,
 //! or inside a group between two holds.
 
-use bursar_machine::{AtomicWord, Machine, MemoryOrder, Shard, Slot};
+use bursar_machine::{AtomicWord, Machine, Shard, Slot};
 
 use super::Layout;
 use super::reading::add;
@@ -76,7 +76,8 @@ impl<M: Machine> Roster<M> {
         Self {
             publications: self.publications,
             changes: self.changes,
-            retirements: M::Word::new(self.retirements.load(MemoryOrder::Full)),
+            // As of a roster that was just made (`enlist.rs`).
+            retirements: M::Word::new(u64::MAX),
             entries,
             totals,
             own,
