@@ -19,7 +19,7 @@ use Verdict::{Fresh as F, Stale as S};
 /// Whether at least one flush has begun since a read began and has ended before it returned: with no threshold in the way,
 /// with one that is not reached, and with one that each update exceeds.
 #[rustfmt::skip]
-const ON_FILE: [(&str, [Verdict; 3]); 17] = [
+const ON_FILE: [(&str, [Verdict; 3]); 19] = [
     // A reader that skips has no flush.
     ("unified",               [S, S, S]),
     // Everybody flushes; but the end of a flush of the root resets what was counted behind its back.
@@ -28,6 +28,7 @@ const ON_FILE: [(&str, [Verdict; 3]); 17] = [
     // A reader that joins has a flush that had begun.
     ("coalesced",             [S, S, S]),
     ("coalesced-unbounded",   [S, S, S]),
+    ("coalesced-flag",        [S, S, S]),
     // A reader beyond the bound skips; without a bound, as direct.
     ("mutex-bounded",         [S, S, S]),
     ("mutex-unbounded",       [F, S, S]),
@@ -38,6 +39,8 @@ const ON_FILE: [(&str, [Verdict; 3]); 17] = [
     // one that has not come to the ancestors yet.
     ("per-group",             [F, S, S]),
     ("per-group-lockless",    [F, S, S]),
+    // And an update between the exchange and the push of another one's group; in the kernel, in an interrupt there.
+    ("kernel-6.17",           [S, S, S]),
     ("per-group-multiplexed", [F, S, S]),
     // As direct, on each CPU where a group is folded.
     ("per-group-net",         [F, S, S]),

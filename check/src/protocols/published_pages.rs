@@ -30,6 +30,13 @@ pub fn all<M: Watched>() -> Vec<Protocol<M>> {
             run_once(machine, Release::Whole, variety);
         }),
         protocol(
+            "pages-batched-decay",
+            Release::BatchedDecay,
+            |machine: &M, variety| {
+                run_once(machine, Release::BatchedDecay, variety);
+            },
+        ),
+        protocol(
             "pages-zone-break",
             Release::ZoneBreak,
             |machine: &M, variety| {

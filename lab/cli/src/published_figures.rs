@@ -137,9 +137,30 @@ pub fn value(verdict: &Verdict, value: f64) -> String {
     match verdict.rule {
         Rule::Figure { unit, .. } => in_unit(value, unit),
         Rule::Share { .. } => percent(value),
-        Rule::Ratio { .. } => format!("{value:.2} times"),
-        Rule::NoWorse { .. } | Rule::Equivalent { .. } | Rule::Change { .. } => change(value),
+        Rule::Ratio { .. } => {
+            let decimals = decimals(verdict.hi - verdict.lo, value);
+            format!("{value:.decimals$} times")
+        }
+        Rule::NoWorse { .. } | Rule::Equivalent { .. } | Rule::Change { .. } => {
+            let [value, width] = [value, verdict.hi - verdict.lo].map(|it| it * 100.0);
+            let decimals = decimals(width, value);
+            match format!("{value:+.decimals$}") {
+                zero if zero[1..].chars().all(|digit| "0.".contains(digit)) => "0 %".to_owned(),
+                value => format!("{value} %"),
+            }
+        }
     }
+}
+
+/// Decimals of a number of ours: a digit more than the width of its interval tells, or two digits where there is none.
+fn decimals(width: f64, value: f64) -> usize {
+    const DECIMALS_MAX: f64 = 4.0;
+    let known = match (width, value.abs()) {
+        (0.0, 0.0) => return 0,
+        (0.0, value) => value,
+        (width, _) => width,
+    };
+    (1.0 - known.log10().floor()).clamp(0.0, DECIMALS_MAX) as usize
 }
 
 /// Nothing where one seed is all there is: it has no spread. (Many may all have 0.)
@@ -168,7 +189,7 @@ fn small_margin(margin: f64) -> String {
     }
 }
 
-/// As exact as it is small: some published changes are of a few parts in 100,000.
+/// Published change, as exact as it is small: some are of a few parts in 100,000.
 fn change(value: f64) -> String {
     let percent = value * 100.0;
     match percent.abs() {

@@ -192,7 +192,7 @@ fn the_table_explains_itself_and_has_colours_only_when_told() {
         "reading memory statistics",
         "host figures",
         "combining",
-        "broken reads",
+        "stale reads",
         "Findings",
         "none of",
     ] {

@@ -33,7 +33,7 @@ fn one_screen_answers_three_questions_and_the_page_is_beside_it() {
     assert_eq!(screen.matches("\n   Bursar (").count(), 3, "{screen}");
     for part in [
         "?  ",
-        "With Linux 6.8's policy ",
+        "With Linux 6.17's policy ",
         "Upstream, up to ",
         "With Linux 6.19's policy ",
     ] {

@@ -172,9 +172,9 @@ registry! {
         range_ns: Some((100_000_000, u64::MAX))
     };
     BROKEN_READS = "broken_reads", Ratio, Lower, "reads that missed an update that had completed before the read began" {
-        title: "wrong reads",
-        columns: &[("broken reads", Value)],
-        legend: "broken reads: missed an update that had completed before the read began"
+        title: "stale reads",
+        columns: &[("stale reads", Value)],
+        legend: "stale reads: missed an update (a page fault) that had completed before the read began"
     };
     READS_BEYOND_NEED = "reads_beyond_need", Ratio, Lower, "reads whose answer was older than the reader had asked for" { title: "reads older than asked for" };
     STALENESS = "staleness", Ns, Lower, "age of the oldest update that a read missed, at least; 0 if it missed none" {
@@ -190,7 +190,12 @@ registry! {
             how_much: "Age of the oldest missed update, of the reads that missed one",
         })
     };
-    MISSING_UPDATES = "missing_updates", Count, Lower, "how many updates a read missed" { title: "missed updates of a read", repeats: true };
+    MISSING_UPDATES = "missing_updates", Count, Lower, "how many updates, of a page each, a read missed" {
+        title: "pages missed by a read",
+        columns: &[("missed p99", P99)],
+        legend: "missed: faults, of a page each, that a read missed",
+        repeats: true
+    };
     WORKER_RUNTIME = "worker_runtime", Ns, Neither,
         "from one page fault of a worker to its next; longer where pages take longer, and where fewer of them are missing" {
         title: "time from fault to fault",
@@ -231,6 +236,9 @@ registry! {
     PAIR_LATENCY = "pair_latency", Ns, Lower, "how long a read of all tenants took" { title: "time to read all tenants" };
     PAIR_ERROR_PAGES = "pair_error_pages", Count, Lower, "pages by which a tenant's usage and statistics differed" { title: "pages between usage and statistics" };
     OVERHEAD_ERROR_PAGES = "overhead_error_pages", Count, Lower, "pages by which the root and the sum of the tenants differed" { title: "pages between root and tenants" };
+    OVERHEAD_CURRENT_PAGES = "overhead_current_pages", Count, Lower, "pages by which the memory in use and the sum of the tenants' usage differed" {
+        title: "pages between memory in use and usage"
+    };
     PROACTIVE_STEPS = "proactive_steps", Count, Neither, "steps of proactive reclaim";
     STOPPED_EARLY = "stopped_early", Ratio, Lower, "loops of reclaim that old numbers stopped too early" { title: "loops stopped too early" };
     STEPS_UNTIL_STOP = "steps_until_stop", Count, Neither, "steps of a loop of reclaim until it stopped";
@@ -353,7 +361,6 @@ registry! {
         columns: &[("holds > 1,000", Value)],
         legend: "holds > 1,000: holds that freed more than 1,000 pages; stalls: waits for the zone's lock that took too long"
     };
-    LONG_HOLDS = "long_holds", Count, Neither, "the same with each seed" { repeats: true };
     LONG_HOLD_SHARE = "long_hold_share", Ratio, Lower, "share of the holds that freed more than 1,000 pages" { title: "share of holds over 1,000 pages" };
     STALLS = "stalls", Count, Lower, "waits for the zone's lock that took longer than `watchdog_us`" { columns: &[("stalls", Value)] };
     STALL_RATE = "stall_rate", PerSecond, Lower, "stalls in a second";
@@ -364,7 +371,39 @@ registry! {
         legend: "ops/s: what the load does, all tasks together: pages given back, operations of a stress test, or else those of bystanders",
         sweeps: &[Value]
     };
+    BYSTANDER_PAGES_PER_SECOND = "bystander_pages_per_second", PerSecond, Higher, "pages that bystanders took or freed in a second" {
+        columns: &[("bystanders' pages/s", Value)],
+        legend: "bystanders' pages/s: what bystanders took or freed meanwhile; all pages/s: that and what the load freed"
+    };
+    ALL_PAGES_PER_SECOND = "all_pages_per_second", PerSecond, Higher, "pages that bystanders took or freed, and that the load freed, in a second" {
+        columns: &[("all pages/s", Value)]
+    };
     OPS_PER_CPU_SECOND = "ops_per_cpu_second", PerSecond, Higher, "the same, for each second of a CPU's work";
+    SYSTEM_TIME_PER_PAGE = "system_time_per_page", Ns, Lower, "time of the kernel for each page of a process, from its fault to its free, waits for locks included";
     PAGES_SWAPPED_OUT = "pages_swapped_out", Count, Neither, "pages that workers wrote to swap";
+    TAKEN_PAGES = "taken_pages", Count, Neither, "pages that refills and single takes moved under the zone's lock";
+    TAKES_OVER_1000 = "takes_over_1000", Count, Lower, "holds of refills and single takes that moved 1,001 to 2,000 pages";
+    TAKES_OVER_2000 = "takes_over_2000", Count, Lower, "holds of refills and single takes that moved more than 2,000 pages";
+    TAKES_THAT_WAITED = "takes_that_waited", Count, Lower, "holds of refills and single takes that had to wait for the zone's lock";
+    TAKES_WAITED = "takes_waited", Ns, Lower, "waits of refills and single takes for the zone's lock, all together";
+    TAKE_WAITED_MAX = "take_waited_max", Ns, Lower, "longest wait of refills and single takes for the zone's lock";
+    FREED_PAGES = "freed_pages", Count, Neither, "pages that frees of tasks moved under the zone's lock";
+    FREES_OVER_1000 = "frees_over_1000", Count, Lower, "holds of frees of tasks that moved 1,001 to 2,000 pages";
+    FREES_OVER_2000 = "frees_over_2000", Count, Lower, "holds of frees of tasks that moved more than 2,000 pages";
+    FREES_THAT_WAITED = "frees_that_waited", Count, Lower, "holds of frees of tasks that had to wait for the zone's lock";
+    FREES_WAITED = "frees_waited", Ns, Lower, "waits of frees of tasks for the zone's lock, all together";
+    FREE_WAITED_MAX = "free_waited_max", Ns, Lower, "longest wait of frees of tasks for the zone's lock";
+    DECAYED_PAGES = "decayed_pages", Count, Neither, "pages that decay moved under the zone's lock";
+    DECAYS_OVER_1000 = "decays_over_1000", Count, Lower, "holds of decay that moved 1,001 to 2,000 pages";
+    DECAYS_OVER_2000 = "decays_over_2000", Count, Lower, "holds of decay that moved more than 2,000 pages";
+    DECAYS_THAT_WAITED = "decays_that_waited", Count, Lower, "holds of decay that had to wait for the zone's lock";
+    DECAYS_WAITED = "decays_waited", Ns, Lower, "waits of decay for the zone's lock, all together";
+    DECAY_WAITED_MAX = "decay_waited_max", Ns, Lower, "longest wait of decay for the zone's lock";
+    DRAINED_PAGES = "drained_pages", Count, Neither, "pages that drains moved under the zone's lock";
+    DRAINS_OVER_1000 = "drains_over_1000", Count, Lower, "holds of drains that moved 1,001 to 2,000 pages";
+    DRAINS_OVER_2000 = "drains_over_2000", Count, Lower, "holds of drains that moved more than 2,000 pages";
+    DRAINS_THAT_WAITED = "drains_that_waited", Count, Lower, "holds of drains that had to wait for the zone's lock";
+    DRAINS_WAITED = "drains_waited", Ns, Lower, "waits of drains for the zone's lock, all together";
+    DRAIN_WAITED_MAX = "drain_waited_max", Ns, Lower, "longest wait of drains for the zone's lock";
 }
 }

@@ -10,14 +10,15 @@
 //! | figure | the figure | never: it serves calibration | never |
 //! | share | the share | central 90 % within the tolerance | central 90 % outside of it |
 //! | ratio | variant / baseline | central 90 % within the published range | outside of it; `direction only` if it is on the same side of 1 |
-//! | no worse | variant / baseline - 1 | surely below the margin, and the central 90 % of a control above | surely above the margin |
-//! | equivalent | variant / baseline - 1 | never: `equivalent` if surely within the margin either way | surely outside |
+//! | no worse | variant / baseline - 1 | surely below the margin, and the mean of a control above | surely above the margin |
+//! | equivalent | variant / baseline - 1 | never: `equivalent` if surely within the margin either way, and the mean of a control outside | surely outside |
 //! | change | variant / baseline - 1 | central 90 % contains the published change, and is narrower than 30 points | does not contain it, and the sign differs or is unsure; `direction only` if it agrees in 90 % of seeds |
 //!
 //! "Surely" means both a 90 % confidence interval of the mean (two one-sided tests at 5 %) and the central 90 % of the
 //! seeds. Seeds run with different models, so more seeds make the mean surer but not the models more alike. A control
 //! is a variant that is known to be worse. Without a control, an instrument that detects nothing would find that
-//! nothing got worse.
+//! nothing got worse. If the control is surely within the margin, too, the ruling is `insensitive`: the load would show
+//! no change, whichever policy it ran.
 
 use std::fmt;
 
@@ -61,9 +62,12 @@ pub enum Ruling {
     /// The published figure.
     #[serde(rename = "reproduced")]
     Reproduced,
-    /// No difference, as published. Weaker than `reproduced`, because a model without any effect gives it too.
+    /// No difference, as published, where a control differs.
     #[serde(rename = "equivalent")]
     Equivalent,
+    /// No difference, and none with a control either: the load shows none, whatever the policy.
+    #[serde(rename = "insensitive")]
+    Insensitive,
     /// Another figure, on the same side.
     #[serde(rename = "direction only")]
     DirectionOnly,
@@ -80,6 +84,7 @@ impl fmt::Display for Ruling {
         f.write_str(match self {
             Self::Reproduced => "reproduced",
             Self::Equivalent => "equivalent",
+            Self::Insensitive => "insensitive",
             Self::DirectionOnly => "direction only",
             Self::NotReproduced => "not reproduced",
             Self::Inconclusive => "inconclusive",
@@ -127,6 +132,8 @@ pub enum Rule {
         baseline: String,
         /// Greatest change that counts as none.
         margin: f64,
+        /// A variant that is known to differ.
+        control: String,
     },
     /// A relative change against the baseline.
     Change {
@@ -147,10 +154,10 @@ impl Rule {
         }
     }
 
-    /// Returns the variant that must be worse, if there is one.
+    /// Returns the variant that must differ, if there is one.
     pub fn control(&self) -> Option<&str> {
         match self {
-            Self::NoWorse { control, .. } => Some(control),
+            Self::NoWorse { control, .. } | Self::Equivalent { control, .. } => Some(control),
             _ => None,
         }
     }
@@ -289,7 +296,6 @@ impl Rule {
                 ruling => ruling,
             },
             Self::NoWorse { margin, .. } => {
-                let seen = confidence_of_mean(control).is_some_and(|(lo, _)| lo > *margin);
                 if lo > *margin {
                     (
                         Ruling::NotReproduced,
@@ -297,21 +303,17 @@ impl Rule {
                     )
                 } else if hi >= *margin {
                     (Ruling::Inconclusive, "the interval holds the margin")
-                } else if seen {
-                    (
-                        Ruling::Reproduced,
-                        "surely within the margin, and the control is not",
-                    )
                 } else {
-                    (
-                        Ruling::Inconclusive,
-                        "within the margin, but so is the control",
-                    )
+                    let seen = confidence_of_mean(control).is_some_and(|(lo, _)| lo > *margin);
+                    with_control(Ruling::Reproduced, seen, surely(control).1 < *margin)
                 }
             }
             Self::Equivalent { margin, .. } => {
                 if -margin < lo && hi < *margin {
-                    (Ruling::Equivalent, "surely within the margin")
+                    let is_outside = |(lo, hi): (f64, f64)| *margin < lo || hi < -margin;
+                    let seen = confidence_of_mean(control).is_some_and(is_outside);
+                    let (lo, hi) = surely(control);
+                    with_control(Ruling::Equivalent, seen, -margin < lo && hi < *margin)
                 } else if hi < -margin || *margin < lo {
                     (Ruling::NotReproduced, "surely outside of the margin")
                 } else {
@@ -324,6 +326,21 @@ impl Rule {
             Self::Change { .. } => decide_change(published, values, lo, hi),
         };
         (Some(ruling), reason.to_owned())
+    }
+}
+
+/// Rules on a variant that is surely within the margin: by whether its control is outside, or surely within as well.
+fn with_control(ruling: Ruling, seen: bool, blind: bool) -> (Ruling, &'static str) {
+    match (seen, blind) {
+        (true, _) => (ruling, "surely within the margin, and the control is not"),
+        (_, true) => (
+            Ruling::Insensitive,
+            "the control is surely within the margin, too",
+        ),
+        _ => (
+            Ruling::Inconclusive,
+            "within the margin, and the control may be as well",
+        ),
     }
 }
 

@@ -36,7 +36,12 @@ const RUNS: [(&str, &[&str]); 3] = [
     ),
     (
         "pcp-batch-free",
-        &["load=exit-storm,stress-10", "exiters=4", "duration_ms=20"],
+        &[
+            "load=exit-storm,stress-10",
+            "exiters=4",
+            "shells=2",
+            "duration_ms=20",
+        ],
     ),
 ];
 

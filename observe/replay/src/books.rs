@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use bursar_kernel::pages::{Measured, PageLists, Settings};
+use bursar_kernel::pages::{Cause, Measured, PageLists, Settings, ZONE_PAGE_NS};
 use bursar_kernel::upkeep::Upkeep;
 use bursar_machine::Shard;
 use bursar_machine::pages::{Order, ReserveError};
@@ -64,7 +64,7 @@ impl<'a, M: Timers> Books<'a, M> {
             high_watermark_pages: 0,
             limits,
             piece_pages: policies.piece_pages,
-            cold_page_ns: load.more_page_ns,
+            zone_page_ns: load.page_ns.unwrap_or(ZONE_PAGE_NS),
             measured: Measured::Holds,
             ..nominal
         };
@@ -131,29 +131,22 @@ impl<'a, M: Timers> Books<'a, M> {
     }
 
     /// Gives so many pages back to the zone, as the policy does.
-    pub(crate) fn drain(&self, shard: Shard, pages: u32) {
-        self.lists.give_back_seen(shard, pages, Order::new(0), || {
-            let page = self.stash.take();
-            if page.is_none() {
-                // Relaxed: a tally.
-                self.missed.fetch_add(1, Ordering::Relaxed);
-            }
-            page
-        });
+    pub(crate) fn drain(&self, cause: Cause, shard: Shard, pages: u32) {
+        self.lists
+            .give_back_seen(cause, shard, pages, Order::new(0), || {
+                let page = self.stash.take();
+                if page.is_none() {
+                    // Relaxed: a tally.
+                    self.missed.fetch_add(1, Ordering::Relaxed);
+                }
+                page
+            });
     }
 
     /// Takes so many pages from the zone, as a refill does.
     pub(crate) fn refill(&self, pages: u32) {
-        let mut left = pages;
-        self.lists.take_seen(Order::new(0), pages, |page| {
-            self.stash.put(page);
-            left -= 1;
-            // Still under the lock.
-            if left == 0 {
-                let more_ns = u64::from(pages) * self.load.more_page_ns;
-                self.machine.compute(more_ns);
-            }
-        });
+        let put = |page| self.stash.put(page);
+        self.lists.take_seen(Order::new(0), pages, put);
     }
 
     /// Whether the CPU changes counters at any moment from `from_ns` up to `to_ns`.
@@ -237,7 +230,7 @@ impl<M: Timers> Upkeep for Books<'_, M> {
     fn pages(&self, shard: Shard) -> bool {
         let pages = self.take_due(shard);
         if pages > 0 {
-            self.drain(shard, pages);
+            self.drain(Cause::Decay, shard, pages);
         }
         self.state(shard).due > 0
     }

@@ -28,8 +28,6 @@ const INTERVALS_MAX: u64 = 1 << 20;
 const CALL_NS_MAX: u64 = 1_000_000_000;
 /// Longest interval of upkeep: a simulated clock ends after 78 hours, and the warm-up takes four intervals.
 const INTERVAL_MS_MAX: u64 = 3_600_000;
-/// Time of a page under the zone's lock by the cost model (`frame_record_ns`).
-const MODEL_PAGE_NS: u64 = 20;
 /// Longest time of a page that is believed.
 const PAGE_NS_MAX: u64 = 10_000;
 /// Interval of upkeep where the kernel does not say.
@@ -152,8 +150,6 @@ pub struct Load {
     pub(crate) zone_pages: u64,
     /// Time of a page under the zone's lock as seen, nanoseconds.
     pub(crate) page_ns: Option<u64>,
-    /// `page_ns` without the part that the cost model has.
-    pub(crate) more_page_ns: u64,
     /// Parents of the groups that are flushed; the first is the root.
     pub(crate) groups: Vec<Option<usize>>,
     pub(crate) requests: Vec<Request>,
@@ -231,7 +227,6 @@ impl Load {
             batch: zone.map_or(63, |zone| zone.pcp_batch.clamp(1, 1 << 12)),
             zone_pages: zone.map_or(1 << 20, |zone| zone.managed_pages.clamp(1 << 15, 1 << 34)),
             page_ns: page_ns(recording),
-            more_page_ns: page_ns(recording).map_or(0, |ns| ns.saturating_sub(MODEL_PAGE_NS)),
             groups: vec![None],
             requests: Vec::new(),
             seen,

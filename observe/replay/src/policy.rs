@@ -38,14 +38,14 @@ impl Stock {
     /// Finds the policies of the recorded kernel: by what it did, else by its version.
     pub(crate) fn of(recording: &Seen) -> Self {
         let version = version(&recording.machine.kernel);
-        let (release, why_release) = release(recording, version);
-        // The simulated upkeep has the policy of frees.
+        let (frees, why_release) = release(recording, version);
         let decays = release_each_batch(recording, Path::Decay);
-        let besides = match (release, decays.has_it) {
-            (Release::Whole, Has::Yes) => {
-                " Upkeep of this kernel releases the lock after each batch, which this replay does not do."
-            }
-            _ => "",
+        let (release, besides) = match (frees, decays.has_it) {
+            (Release::Whole, Has::Yes) => (
+                Release::BatchedDecay,
+                ", and its upkeep releases the lock after each batch",
+            ),
+            _ => (frees, ""),
         };
         let (flush, why_flush) = match version {
             Some(version) if version < (6, 8, 0) => (
@@ -74,7 +74,7 @@ impl Stock {
                 (
                     Part::Pages,
                     format!(
-                        "Page lists: `{}`, because {why_release}.{besides}",
+                        "Page lists: `{}`, because {why_release}{besides}.",
                         release.name()
                     ),
                 ),

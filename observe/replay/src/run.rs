@@ -2,6 +2,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use bursar_kernel::pages::Cause;
 use bursar_kernel::upkeep::{Clocked, Housekeeping, Options, Period};
 use bursar_machine::Shard;
 use bursar_rig::timer::{BoundTask, Timer, TimerKind, Timers, WorkQueue, tick_ns};
@@ -235,7 +236,7 @@ impl<M: Timers> Scene<'_, M> {
             machine.compute(at_ns.saturating_sub(machine.now_ns()));
             let began_ns = machine.now_ns();
             match burst.kind {
-                BurstKind::Drain => books.drain(Shard(cpu as u32), burst.pages),
+                BurstKind::Drain => books.drain(Cause::Free, Shard(cpu as u32), burst.pages),
                 BurstKind::Refill => books.refill(burst.pages),
             }
             let time_ns = machine.now_ns() - began_ns;

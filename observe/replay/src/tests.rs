@@ -246,6 +246,22 @@ fn batches_shorten_holds_and_whole_keeps_them() {
     }
 }
 
+/// Linux 6.18.7 and 6.12.67 have half of the change of 6.19.
+#[test]
+fn a_kernel_may_release_the_lock_in_upkeep_alone() {
+    for (kernel, policy) in [("6.18.6", "whole"), ("6.18.7", "batched-decay")] {
+        let mut recording = recording(OF_72);
+        recording.machine.kernel = kernel.to_owned();
+        recording.bursts.clear();
+        let load = Load::of(&recording).expect("a load");
+        let stock = load.stock();
+        assert_eq!(stock.policies.release.name(), policy);
+        let reasons: Vec<_> = stock.reasons.iter().map(|(_, reason)| &**reason).collect();
+        let said = reasons.concat().contains("its upkeep releases");
+        assert_eq!(said, policy != "whole", "{reasons:?}");
+    }
+}
+
 #[test]
 fn all_pages_of_upkeep_are_replayed() {
     let recording = recording(OF_72);

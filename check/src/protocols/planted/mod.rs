@@ -23,6 +23,7 @@ mod fold_by_reset;
 mod head_of_line;
 mod late_rearm;
 mod lock_order;
+mod lost_listing;
 mod lost_wakeup;
 mod promises;
 mod raise_unlooked;
@@ -71,6 +72,8 @@ pub fn all<M: Watched>() -> Vec<Planted<M>> {
             double_queue::scenario, Broken, Mended;
         "late-rearm": "a flush is shown as running before its completion is armed again, and readers that join it do not wait",
             late_rearm::scenario, Broken, Mended;
+        "lost-listing": "updates choose by an exchange that is atomic on their own CPU alone, while a flusher on another clears the word",
+            lost_listing::scenario, Broken, Mended;
         "unpublished-report": "an addition is reported by another task, and a walk that sees the report does not look at its shard",
             unpublished_report::scenario, Broken, Mended;
     ];

@@ -176,8 +176,9 @@ fn rows_of_several_experiments_stand_apart() {
     other.verdicts[0].rule = Rule::Equivalent {
         baseline: "whole".to_owned(),
         margin: 0.000_12,
+        control: "single-page".to_owned(),
     };
-    let mut few = verdict("batched", LONG_HOLDS.name, "316 CPUs");
+    let mut few = verdict("batched", STALL_RATE.name, "316 CPUs");
     few.rule = Rule::Ratio {
         baseline: "whole".to_owned(),
         from: 0.0,

@@ -16,7 +16,8 @@ pub const VIEW: View = View {
     owners: &[
         ("unified", "Linux 6.7"),
         ("coalesced", "proposed"),
-        ("per-group", "Linux 6.8"),
+        ("per-group", "last mail, Linux 6.8"),
+        ("kernel-6.17", "Linux 6.17"),
     ],
     load,
     counted: "numbers of flushes, skips and waits, and all that is counted, are means over the seeds",

@@ -41,7 +41,7 @@ use bursar_rig::Tasks;
 use bursar_rig::timer::Timers;
 
 use outcome::Outcome;
-pub use parameters::{Parameters, Scope, Site};
+pub use parameters::{KillerReads, Parameters, Scope, Site};
 pub use tree::Tree;
 
 use bursar_kernel::stats::{Policy, Tunables};

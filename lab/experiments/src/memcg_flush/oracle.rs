@@ -89,6 +89,10 @@ impl<M: Machine, S: Subject<M>> Subject<M> for Observed<'_, S> {
         self.subject.drain(group);
     }
 
+    fn current_pages(&self, group: GroupIndex) -> u64 {
+        self.subject.current_pages(group)
+    }
+
     fn charged_pages(&self, group: GroupIndex) -> u64 {
         self.subject.charged_pages(group)
     }

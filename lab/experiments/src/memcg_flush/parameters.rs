@@ -33,6 +33,18 @@ pub enum ReadFile {
     Opened,
 }
 
+/// Number by which a killer chooses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum KillerReads {
+    /// Anonymous pages and pages of files, from `memory.stat`.
+    MemoryStat,
+    /// Usage, from `memory.current`, which needs no flush.
+    MemoryCurrent,
+    /// Pages that reclaim has looked at since the decision before, from `memory.stat`.
+    Pgscan,
+}
+
 /// Whether readers of the published policies check a threshold for a flush.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -77,6 +89,7 @@ parameters! {
     swing_ms: u64 [1 to 3_600_000];
     killers: u64 [0 to 10_000];
     killer_interval_ms: u64 [1 to 60_000];
+    killer_reads: KillerReads;
     pairs: u64 [0 to 10_000];
     proactive: u64 [0 to 100_000];
     proactive_interval_ms: u64 [1 to 60_000];
@@ -90,14 +103,15 @@ parameters! {
     hot_access_percent: u64 [0 to 100];
     zswap_percent: u64 [0 to 100];
     zswap_limit_pages: u64 [0 to 1 << 40];
+    zswap_site: Site;
     swap_io_ns: u64 [0 to 1_000_000_000];
     reclaim_site: Site;
     reclaimers: u64 [0 to 10_000];
     reclaimer_interval_us: u64 [1 to 60_000_000];
 }
 
-/// Place in the kernel that flushes statistics for another purpose than showing them. The parameter is the one of reclaim before
-/// it scans.
+/// Place in the kernel that flushes statistics for another purpose than showing them. The parameters are the sites of
+/// reclaim before it scans, and of the limit of compressed memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Site {
@@ -105,8 +119,7 @@ pub enum Site {
     Unlimited,
     /// Flushes only if the periodic flusher is a full cycle late: reclaim since 6.11.
     RateLimited,
-    /// Flushes always.
-    #[serde(skip)]
+    /// Flushes always: the limit of compressed memory.
     Forced,
 }
 
@@ -142,7 +155,7 @@ impl Parameters {
 
     /// Returns whether a decision is compared with the truth at the moment.
     pub(super) fn needs_oracle(&self) -> bool {
-        self.killers > 0 || self.proactive > 0
+        self.killers > 0 || self.proactive > 0 || self.pairs > 0
     }
 
     /// Returns the pages that a segment of a stream takes.

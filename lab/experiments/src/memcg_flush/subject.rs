@@ -61,6 +61,8 @@ pub(super) trait Subject<M: Machine>: Send + Sync {
     fn uncharge(&self, charges: Vec<Self::Charge>);
     /// Takes back the stock of a group and all below it, as a charge does that a limit still refuses after reclaim.
     fn drain(&self, _group: GroupIndex) {}
+    /// Returns the usage of a group as its counter has it, stock included, without a flush: `memory.current`.
+    fn current_pages(&self, group: GroupIndex) -> u64;
     /// Returns the pages of a tenant that are charged, without stock. For the audit of a run that has ended.
     fn charged_pages(&self, group: GroupIndex) -> u64;
     /// Adds to a statistic of a group.
@@ -166,6 +168,10 @@ impl<M: Machine> Subject<M> for Own<M> {
 
     fn uncharge(&self, charges: Vec<Charge<M>>) {
         drop(charges);
+    }
+
+    fn current_pages(&self, group: GroupIndex) -> u64 {
+        self.groups[group].reserved() / PAGE_SIZE
     }
 
     /// A charge of all that the limit allows succeeds only if no page is charged. Otherwise it takes all stock back before
@@ -350,6 +356,10 @@ impl<M: Tasks> Subject<M> for Theirs<M> {
 
     fn drain(&self, group: GroupIndex) {
         self.charging.drain(group);
+    }
+
+    fn current_pages(&self, group: GroupIndex) -> u64 {
+        self.charging.usage(group)
     }
 
     fn charged_pages(&self, group: GroupIndex) -> u64 {

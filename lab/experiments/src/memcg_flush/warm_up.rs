@@ -25,11 +25,14 @@ struct Page<M: Tasks, C> {
     charge: C,
 }
 
+/// Pages of one tenant, charged to a subject.
+type PagesOf<M, S> = Vec<Page<M, <S as Subject<M>>::Charge>>;
+
 /// Pages that no task uses.
 pub(super) struct ColdPages<'a, M: Tasks, S: Subject<M>> {
     subject: &'a S,
     /// By tenant.
-    pages: Vec<M::Mutex<Vec<Page<M, S::Charge>>>>,
+    pages: Vec<M::Mutex<PagesOf<M, S>>>,
 }
 
 impl<'a, M: Tasks, S: Subject<M>> ColdPages<'a, M, S> {

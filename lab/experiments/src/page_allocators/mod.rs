@@ -105,6 +105,17 @@ pub struct Holds {
     pub held_ns: Distribution,
     /// Length of each wait for the zone's lock, and in Bursar also for those of the depot.
     pub waited_ns: Distribution,
+    /// Holds by cause; none of Bursar, whose holds have other causes.
+    pub by_cause: Vec<OfCause>,
+}
+
+/// Holds of one cause ([`bursar_kernel::pages::Cause`]).
+#[derive(Clone, Debug, PartialEq)]
+pub struct OfCause {
+    /// Pages moved by each hold.
+    pub pages: Distribution,
+    /// Length of the wait for each hold; 0 where the lock was free.
+    pub waited_ns: Distribution,
 }
 
 impl Holds {
@@ -116,6 +127,15 @@ impl Holds {
             given_pages: difference(&self.given_pages, &before.given_pages),
             held_ns: difference(&self.held_ns, &before.held_ns),
             waited_ns: difference(&self.waited_ns, &before.waited_ns),
+            by_cause: self
+                .by_cause
+                .iter()
+                .zip(&before.by_cause)
+                .map(|(all, before)| OfCause {
+                    pages: difference(&all.pages, &before.pages),
+                    waited_ns: difference(&all.waited_ns, &before.waited_ns),
+                })
+                .collect(),
         }
     }
 }

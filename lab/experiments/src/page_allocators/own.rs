@@ -156,6 +156,7 @@ impl<M: Timers> Lists<M> for Own<M> {
             given_pages: of_histogram(Unit::Count, &all(|zone| &zone.zone_given)),
             held_ns: of_histogram(Unit::Ns, &all(|zone| &zone.zone_holds)),
             waited_ns: of_histogram(Unit::Ns, &waits),
+            by_cause: Vec::new(),
         }
     }
 }

@@ -5,7 +5,7 @@ use bursar_machine::pages::{Block, Frames, Order};
 use bursar_machine::{LockWaits, Shard};
 use bursar_rig::timer::Timers;
 
-use super::{Holds, Lists, Waits};
+use super::{Holds, Lists, OfCause, Waits};
 use crate::measure::{Distribution, Unit};
 
 /// Page lists of the thread's policies.
@@ -98,6 +98,14 @@ impl<M: Timers> Lists<M> for Theirs<M> {
             given_pages: Distribution::of_histogram(Unit::Count, &figures.given),
             held_ns: Distribution::of_histogram(Unit::Ns, &figures.held_ns),
             waited_ns: Distribution::of_histogram(Unit::Ns, &figures.waited_ns),
+            by_cause: figures
+                .by_cause
+                .iter()
+                .map(|of_cause| OfCause {
+                    pages: Distribution::of_histogram(Unit::Count, &of_cause.pages),
+                    waited_ns: Distribution::of_histogram(Unit::Ns, &of_cause.waited_ns),
+                })
+                .collect(),
         }
     }
 }

@@ -38,7 +38,9 @@ pub(super) fn stand_by<M: Timers, S: Lists<M>>(scene: &Scene<'_, M, S>, index: u
         let mut taken = Vec::with_capacity(count);
         if takes {
             subject.alloc(count, &mut taken);
+            log.bystander_pages += taken.len() as u64;
         } else {
+            log.bystander_pages += gone.len() as u64;
             gone.into_iter().for_each(|page| subject.free(page));
         }
         log.operations_ns.push(machine.now_ns() - began_ns);

@@ -42,6 +42,8 @@ pub enum Variant {
     Bounded,
     /// A policy of the thread.
     Published(Release),
+    /// `batched` taken to its end, as a control for rulings that nothing changed: each page is a batch.
+    SinglePage,
 }
 
 impl Workload for Parameters {
@@ -57,9 +59,13 @@ impl Workload for Parameters {
         });
         let about =
             "Bursar: batches go to a depot; holds of the zone's lock end after 63 blocks or 2 us";
+        let control = "control: both locks are released after each page";
         published
             .into_iter()
-            .chain([("bounded", about, Variant::Bounded)])
+            .chain([
+                ("bounded", about, Variant::Bounded),
+                ("single-page", control, Variant::SinglePage),
+            ])
             .collect()
     }
 
@@ -71,6 +77,11 @@ impl Workload for Parameters {
             }
             Variant::Published(release) => {
                 let settings = self.published_settings(machine.cpus(), release)?;
+                measure(machine, &Theirs::new(machine, settings)?, self)
+            }
+            Variant::SinglePage => {
+                let mut settings = self.published_settings(machine.cpus(), Release::Batched)?;
+                settings.piece_pages = Some(1);
                 measure(machine, &Theirs::new(machine, settings)?, self)
             }
         };

@@ -7,7 +7,7 @@ use bursar::pages::parts as sizes;
 
 use crate::page_allocators::{GIB_PAGES, MIB_PAGES, OwnSizes};
 use crate::workload::{Misfit, SIMULATED_TASKS_MAX, Sizing, parameters};
-use bursar_kernel::pages::{Release, Settings};
+use bursar_kernel::pages::{DrainHold, Release, Settings};
 
 /// Greatest memory: pages are numbered to twice as many, and those of two runs may be numbered at once.
 const MEMORY_GIB_MAX: u64 = 1 << 12;
@@ -34,6 +34,8 @@ parameters! {
     sized_for_cpus: u64 [0 to 4_096];
     scale: u64 [1 to 1 << 16];
     batch_pages: u64 [0 to 4_096];
+    drains_in_batches: bool;
+    zone_page_ns: u64 [0 to 1_000_000];
     watchdog_us: u64 [1 to 100_000_000];
     touch_ns: u64 [0 to 1_000_000];
     unmap_ns: u64 [0 to 1_000_000];
@@ -56,6 +58,9 @@ parameters! {
     shells: u64 [0 to 10_000];
     processes: u64 [1 to 10_000_000];
     process_mib: u64 [1 to 1 << 20];
+    process_doublings: u64 [0 to 8];
+    page_compute_ns: u64 [0 to 1_000_000_000];
+    has_tuned_lists: bool;
 }
 
 impl Parameters {
@@ -124,6 +129,13 @@ impl Parameters {
             // Less, and no task could free as much under one hold as unscaled.
             let least = 2 * limits.scaled_batch_max();
             limits.high_max = scaled(limits.high_max).max(least);
+        }
+        settings.zone_page_ns = self.zone_page_ns;
+        if !self.has_tuned_lists {
+            settings.limits.high_max = settings.limits.high_min;
+        }
+        if self.drains_in_batches {
+            settings.drain = DrainHold::Batch;
         }
         settings.piece_pages = (self.batch_pages > 0).then_some(self.batch_pages as u32);
         Ok(settings)
@@ -227,7 +239,11 @@ impl Sizing for Parameters {
         let freer_pages = self.freers as f64 / 2.0 * seconds / LISTED_PAGE_SECONDS;
         let process_pages = match self.shells {
             0 => 0,
-            _ => self.processes * self.process_mib * MIB_PAGES / 4,
+            shells => {
+                let page_ns = (self.touch_ns + self.page_compute_ns).max(1);
+                let most = shells * self.duration_ms * 1_000_000 / page_ns;
+                most.min(self.processes * self.process_mib * MIB_PAGES / 4)
+            }
         };
         let pages = (long_pages + process_pages) as f64 + worker_pages + freer_pages;
         operations * OPERATION_SECONDS

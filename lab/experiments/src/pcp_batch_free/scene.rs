@@ -32,8 +32,12 @@ pub(super) struct Log {
     pub(super) decays_ns: Vec<u64>,
     /// Units of the load's work that are done: pages freed, or bogo operations.
     pub(super) done: f64,
+    /// Pages that a bystander has taken or freed.
+    pub(super) bystander_pages: u64,
     /// Time on a CPU meanwhile.
     pub(super) cpu_ns: u64,
+    /// The part of it that a shell's processes compute.
+    pub(super) user_ns: u64,
     /// Pages that went to swap.
     pub(super) swapped_out: u64,
     /// Time in the queue of a CPU.

@@ -30,6 +30,7 @@ fn all_rules() -> Vec<(Rule, f64)> {
             Rule::Equivalent {
                 baseline: baseline(),
                 margin: 0.07,
+                control: "bad".to_owned(),
             },
             0.07,
         ),
@@ -163,13 +164,25 @@ fn no_regression_needs_a_control_that_shows_one() {
         ruling(2, |seed| if seed % 2 == 0 { 0.8 } else { 1.3 }),
         Ruling::Inconclusive
     );
-    let (rule, published) = all_rules().swap_remove(2);
-    let blind = judged(
-        verdict(rule, published),
-        SEEDS,
-        [&|_| 1.0, &|_| 1.0, &|_| 1.01],
-    );
-    assert_eq!(blind.verdict, Some(Ruling::Inconclusive));
+}
+
+#[test]
+fn a_load_on_which_the_control_changes_nothing_is_insensitive() {
+    for (rule, expected) in [(2, Ruling::Reproduced), (3, Ruling::Equivalent)] {
+        for (control, expected) in [
+            (&(|_| 1.01) as &dyn Fn(u64) -> f64, Ruling::Insensitive),
+            (&|seed| [0.99, 1.1][seed as usize % 2], Ruling::Inconclusive),
+            (&|_| 1.2, expected),
+        ] {
+            let (rule, published) = all_rules().swap_remove(rule);
+            let judged = judged(
+                verdict(rule, published),
+                SEEDS,
+                [&|_| 1.0, &|_| 1.0, control],
+            );
+            assert_eq!(judged.verdict, Some(expected), "{judged:?}");
+        }
+    }
 }
 
 #[test]

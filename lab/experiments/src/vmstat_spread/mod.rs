@@ -20,8 +20,6 @@
 //! * A fault is the machine's first touch of a page, and beside it a page from the lists. Counters change once for 31
 //!   pages, as pages come to the lists of reclaim.
 //! * The scheduler moves the memory that a task works on from CPU to CPU, because the task itself is bound.
-//! * Pages that go back to the zone may cost more than the machine's constant (`cold_page_ns`), because that constant
-//!   was measured on recently used pages.
 //! * CPUs may stop while they hold the zone's lock (`stop_interval_us`). This was not published. Without it, no model
 //!   has the tail that the published mean needs beside the published 99th percentile. They do not stop elsewhere:
 //!   little of a call is elsewhere.

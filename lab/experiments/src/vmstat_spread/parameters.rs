@@ -41,7 +41,7 @@ parameters! {
     rewrites: u64 [1 to 1_000_000];
     rewrite_page_ns: u64 [1 to 1_000_000_000];
     swap_page_ns: u64 [1 to 1_000_000_000];
-    cold_page_ns: u64 [0 to 1_000_000];
+    zone_page_ns: u64 [0 to 1_000_000];
     stop_interval_us: u64 [0 to 1_000_000_000];
     stop_us: u64 [0 to 10_000_000];
     idle_entry_interval_ms: u64 [1 to 3_600_000];

@@ -82,7 +82,7 @@ impl<'a, M: Timers> Substrate<'a, M> {
                 true => nominal.high_watermark_pages / parameters.scale,
                 false => nominal.high_watermark_pages.min(room.pages / 2),
             },
-            cold_page_ns: parameters.cold_page_ns,
+            zone_page_ns: parameters.zone_page_ns,
             stops: Stops {
                 every_ns: parameters.stop_interval_us * 1_000,
                 for_ns: parameters.stop_us * 1_000,

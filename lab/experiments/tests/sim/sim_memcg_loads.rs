@@ -3,7 +3,7 @@
 
 use bursar_experiments::document::VariantResult;
 use bursar_experiments::measure::{Metric, Of, Summary};
-use bursar_experiments::memcg_flush::{Parameters, Scope};
+use bursar_experiments::memcg_flush::{KillerReads, Parameters, Scope, Site};
 use bursar_experiments::workload::{Sizing as _, Workload};
 use bursar_sim::{Settings, Simulator, Topology};
 
@@ -101,6 +101,52 @@ fn who_reads_old_numbers_chooses_wrong_victims_while_tenants_swing() {
 }
 
 #[test]
+fn a_killer_that_reads_usage_needs_no_flush() {
+    let wrong = |killer_reads| {
+        let parameters = Parameters {
+            flush_period_ms: RARE_FLUSH_MS,
+            killer_reads,
+            ..swinging()
+        };
+        ratio(&run("periodic-only", &parameters), "wrong_victims")
+    };
+    let [stat, current, scanned] = [
+        KillerReads::MemoryStat,
+        KillerReads::MemoryCurrent,
+        KillerReads::Pgscan,
+    ]
+    .map(wrong);
+    assert!(stat > 0.2 && current < stat, "{stat} {current}");
+    assert!(scanned > 0.2, "nothing is scanned: {scanned}");
+}
+
+#[test]
+fn a_limit_of_compressed_memory_flushes_as_its_site_says() {
+    let flushes = |zswap_site| {
+        let parameters = Parameters {
+            workers: 16,
+            working_set_pages: 200,
+            tenant_limit_pages: 200,
+            zswap_percent: 100,
+            zswap_limit_pages: 1_000,
+            readers: 1,
+            zswap_site,
+            ..nobody()
+        };
+        match run("kernel-6.17", &parameters).metrics.get("flushes") {
+            Some(Metric::Count(flushes)) => *flushes,
+            other => panic!("{other:?}"),
+        }
+    };
+    let [forced, unlimited, limited] =
+        [Site::Forced, Site::Unlimited, Site::RateLimited].map(flushes);
+    assert!(
+        forced > 10 * unlimited && unlimited >= limited,
+        "{forced} {unlimited} {limited}"
+    );
+}
+
+#[test]
 fn numbers_fit_together_where_nothing_changes() {
     let parameters = Parameters {
         pairs: 2,
@@ -119,6 +165,8 @@ fn numbers_fit_together_where_nothing_changes() {
             // Usage as the kernel's `memory.current`: with the stock of charged pages.
             _ => assert!(pair_error.max > 0, "{variant}"),
         }
+        // Stock is all that the sum of usage has wrong.
+        assert!(summary(&result, "overhead_current_pages").max > 0);
     }
 }
 

@@ -21,8 +21,8 @@ impl<M: Tasks> PageLists<M> {
             return false;
         };
         while left > 0 && lists.count > 0 {
-            let pages = self.settings.piece(left);
-            self.give_back_for_upkeep(shard, &mut lists, pages);
+            let pages = self.settings.piece(Cause::Decay, left);
+            self.give_back_for_upkeep(Cause::Decay, shard, &mut lists, pages);
             left -= pages;
             if left > 0 {
                 drop(lists);
@@ -37,11 +37,11 @@ impl<M: Tasks> PageLists<M> {
     pub fn drain_cpu(&self, shard: Shard) {
         loop {
             let mut lists = self.lock_for_upkeep(shard);
-            let pages = lists.count.min(self.settings.drain_pages());
+            let pages = self.settings.piece(Cause::Drain, lists.count);
             if pages == 0 {
                 return;
             }
-            self.give_back_for_upkeep(shard, &mut lists, pages);
+            self.give_back_for_upkeep(Cause::Drain, shard, &mut lists, pages);
             if lists.count == 0 {
                 return;
             }
@@ -61,6 +61,7 @@ impl<M: Tasks> PageLists<M> {
     /// returns that were seen. Ends early if `next` has none.
     pub fn give_back_seen(
         &self,
+        cause: Cause,
         shard: Shard,
         blocks: u32,
         order: Order,
@@ -70,10 +71,10 @@ impl<M: Tasks> PageLists<M> {
         while left > 0 {
             let lists = self.lock_for_upkeep(shard);
             let pages = left.saturating_mul(order.pages());
-            let mut piece = (self.settings.piece(pages) / order.pages()).clamp(1, left);
+            let mut piece = (self.settings.piece(cause, pages) / order.pages()).clamp(1, left);
             left -= piece;
             let break_pages = self.settings.break_pages();
-            self.zone.free_many(Cause::Upkeep, break_pages, || {
+            self.zone.free_many(cause, break_pages, || {
                 piece = piece.checked_sub(1)?;
                 next()
             });
@@ -96,8 +97,8 @@ impl<M: Tasks> PageLists<M> {
         })
     }
 
-    fn give_back_for_upkeep(&self, shard: Shard, lists: &mut CpuLists, pages: u32) {
-        let waited_ns = self.give_back(Cause::Upkeep, lists, List::FIRST, pages);
+    fn give_back_for_upkeep(&self, cause: Cause, shard: Shard, lists: &mut CpuLists, pages: u32) {
+        let waited_ns = self.give_back(cause, lists, List::FIRST, pages);
         self.note_wait(shard, waited_ns);
     }
 

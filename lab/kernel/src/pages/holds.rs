@@ -17,13 +17,22 @@ pub const LONG_PAGES: u64 = 1_000;
 /// Number of places in which samples are collected, so that threads seldom meet there.
 const PLACES: usize = 8;
 
-/// Cause of a hold of the zone's lock.
+/// Cause of a hold of the zone's lock: the path by which a CPU came to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Cause {
-    /// A task that wants pages, or has freed some.
-    Traffic,
-    /// Upkeep: decay, and drains.
-    Upkeep,
+pub enum Cause {
+    /// A task wants pages: a refill of lists, or a single block.
+    Take,
+    /// A task has freed pages: surplus of lists, or a single block.
+    Free,
+    /// Decay of lists.
+    Decay,
+    /// A drain of lists.
+    Drain,
+}
+
+impl Cause {
+    /// All causes, in the order of [`HoldFigures::by_cause`].
+    pub const ALL: [Self; 4] = [Self::Take, Self::Free, Self::Decay, Self::Drain];
 }
 
 /// One hold.
@@ -32,10 +41,17 @@ pub(super) struct Held {
     pub(super) cause: Cause,
     /// Pages taken out or put in.
     pub(super) pages: u64,
-    /// Number of them that were put in.
-    pub(super) given_pages: u64,
     pub(super) waited_ns: u64,
     pub(super) held_ns: u64,
+}
+
+/// Holds of one cause.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HoldsOfCause {
+    /// Pages that each hold moved.
+    pub pages: Histogram<u64>,
+    /// Length of the wait for each hold; 0 where the lock was free.
+    pub waited_ns: Histogram<u64>,
 }
 
 /// All holds so far.
@@ -49,9 +65,11 @@ pub struct HoldFigures {
     pub longest_pages: u64,
     /// Number of holds that put in more than [`LONG_PAGES`].
     pub long_frees: u64,
-    /// Pages that each hold moved. Empty, as the next four, unless [`Measured::Holds`] was requested.
+    /// Holds by [`Cause`]. Empty, as all that follow, unless [`Measured::Holds`] was requested.
+    pub by_cause: [HoldsOfCause; 4],
+    /// Pages that each hold moved.
     pub pages: Histogram<u64>,
-    /// Pages put in by each hold that put any in.
+    /// Pages put in by each hold that puts pages in.
     pub given: Histogram<u64>,
     /// Length of each of those holds.
     pub given_held_ns: Histogram<u64>,
@@ -72,23 +90,26 @@ pub(super) struct Holds {
 }
 
 struct Place {
-    pages: Histogram<u64>,
-    given: Histogram<u64>,
+    by_cause: [HoldsOfCause; 4],
     given_held_ns: Histogram<u64>,
     held_ns: Histogram<u64>,
-    waited_ns: Histogram<u64>,
-    traffic_waited_ns: Histogram<u64>,
+}
+
+impl HoldsOfCause {
+    fn new() -> Self {
+        Self {
+            pages: values(),
+            waited_ns: values(),
+        }
+    }
 }
 
 impl Place {
     fn new() -> Self {
         Self {
-            pages: values(),
-            given: values(),
+            by_cause: std::array::from_fn(|_| HoldsOfCause::new()),
             given_held_ns: values(),
             held_ns: values(),
-            waited_ns: values(),
-            traffic_waited_ns: values(),
         }
     }
 }
@@ -135,20 +156,18 @@ impl Holds {
         if held.pages > LONG_PAGES {
             self.long.fetch_add(1, Ordering::Relaxed);
         }
-        if held.given_pages > LONG_PAGES {
+        let gives = held.cause != Cause::Take;
+        if gives && held.pages > LONG_PAGES {
             self.long_frees.fetch_add(1, Ordering::Relaxed);
         }
         if self.are_timed() {
             let mut place = lock(&self.places[shard % self.places.len()]);
-            record(&mut place.pages, held.pages);
-            if held.given_pages > 0 {
-                record(&mut place.given, held.given_pages);
-                record(&mut place.given_held_ns, held.held_ns);
-            }
+            let of_cause = &mut place.by_cause[held.cause as usize];
+            record(&mut of_cause.pages, held.pages);
+            record(&mut of_cause.waited_ns, held.waited_ns);
             record(&mut place.held_ns, held.held_ns);
-            record(&mut place.waited_ns, held.waited_ns);
-            if held.cause == Cause::Traffic {
-                record(&mut place.traffic_waited_ns, held.waited_ns);
+            if gives {
+                record(&mut place.given_held_ns, held.held_ns);
             }
         }
     }
@@ -175,6 +194,7 @@ impl Holds {
             long: self.long.load(Ordering::Relaxed),
             long_frees: self.long_frees.load(Ordering::Relaxed),
             longest_pages: self.longest_pages.load(Ordering::Relaxed),
+            by_cause: std::array::from_fn(|_| HoldsOfCause::new()),
             given: values(),
             given_held_ns: values(),
             pages: values(),
@@ -184,19 +204,29 @@ impl Holds {
         };
         for place in &self.places {
             let place = lock(place);
-            for (sum, part) in [
-                (&mut all.pages, &place.pages),
-                (&mut all.given, &place.given),
-                (&mut all.given_held_ns, &place.given_held_ns),
-                (&mut all.held_ns, &place.held_ns),
-                (&mut all.waited_ns, &place.waited_ns),
-                (&mut all.traffic_waited_ns, &place.traffic_waited_ns),
-            ] {
-                sum.add(part).expect("the same bounds");
+            add(&mut all.given_held_ns, &place.given_held_ns);
+            add(&mut all.held_ns, &place.held_ns);
+            for (sum, part) in all.by_cause.iter_mut().zip(&place.by_cause) {
+                add(&mut sum.pages, &part.pages);
+                add(&mut sum.waited_ns, &part.waited_ns);
+            }
+        }
+        for (cause, part) in Cause::ALL.into_iter().zip(&all.by_cause) {
+            add(&mut all.pages, &part.pages);
+            add(&mut all.waited_ns, &part.waited_ns);
+            if cause != Cause::Take {
+                add(&mut all.given, &part.pages);
+            }
+            if matches!(cause, Cause::Take | Cause::Free) {
+                add(&mut all.traffic_waited_ns, &part.waited_ns);
             }
         }
         all
     }
+}
+
+fn add(sum: &mut Histogram<u64>, part: &Histogram<u64>) {
+    sum.add(part).expect("the same bounds");
 }
 
 fn lock(place: &Padded<Mutex<Place>>) -> MutexGuard<'_, Place> {

@@ -21,8 +21,8 @@
 //! * One zone of one node, and one migrate type: 5 lists a CPU (orders 0 to 3 and 9) where the kernel has 14.
 //! * The mark that a zone is below its high watermark follows its free pages exactly. The kernel sets it when an allocation
 //!   finds it so, by a counter that is a little behind.
-//! * A task that finds the zone's lock taken counts itself in a word beside it, because no lock of the seam tells
-//!   whether a task waits; the kernel reads that off the lock. Every policy does so, so that none alone has the cost.
+//! * A page under the zone's lock takes [`ZONE_PAGE_NS`], whether it is taken or given back, and wherever its record is.
+//! * `zone-break` knows at no cost whether a task waits for the zone's lock; the kernel reads that off the lock.
 //! * Decay takes the lock of a CPU's lists to lower what they may keep; the kernel takes it only where there are pages to give
 //!   back.
 //! * There is no reclaim: a load that models reclaim announces it ([`PageLists::set_reclaim`]). An allocation fails if
@@ -36,9 +36,9 @@ mod policy;
 mod stops;
 mod zone;
 
-pub use holds::{HoldFigures, LONG_PAGES};
+pub use holds::{Cause, HoldFigures, HoldsOfCause, LONG_PAGES};
 pub use pcp::{Counts, PageLists};
-pub use policy::{DrainHold, Measured, Release, Settings};
+pub use policy::{DrainHold, Measured, Release, Settings, ZONE_PAGE_NS};
 pub use stops::Stops;
 pub use zone::Reclaim;
 

@@ -293,8 +293,8 @@ impl<M: Tasks> PageLists<M> {
         }
         count(&self.tally.returns);
         loop {
-            let pages = self.settings.piece(left);
-            self.give_back(Cause::Traffic, &mut lists, list, pages);
+            let pages = self.settings.piece(Cause::Free, left);
+            self.give_back(Cause::Free, &mut lists, list, pages);
             left -= pages;
             if left == 0 || lists.count == 0 {
                 return Some(lists);

@@ -26,9 +26,9 @@ fn max(values: &Histogram<u64>) -> u64 {
     values.lowest_equivalent(values.max())
 }
 
-/// Time that a simulated machine takes for a block.
+/// Time of a block under the zone's lock.
 fn block_ns() -> u64 {
-    bursar_sim::CostModel::default().frame_record_ns
+    ZONE_PAGE_NS
 }
 
 type Task<'a> = Box<dyn FnOnce() + Send + 'a>;
@@ -79,6 +79,7 @@ fn sizes_are_those_of_the_published_machine() {
 fn whole_frees_2016_pages_under_one_hold_and_batched_63() {
     for (release, longest) in [
         (Release::Whole, SCALED),
+        (Release::BatchedDecay, SCALED),
         (Release::ZoneBreak, SCALED),
         (Release::Batched, BATCH),
     ] {
@@ -92,7 +93,8 @@ fn whole_frees_2016_pages_under_one_hold_and_batched_63() {
             assert_eq!(max(&holds.pages), longest, "{name}");
             let work_ns = longest * block_ns();
             let held_ns = max(&holds.held_ns);
-            let is_work = (work_ns..work_ns + SOME_NS).contains(&held_ns);
+            // Values are kept to a thousandth.
+            let is_work = (work_ns - work_ns / 1_000..work_ns + SOME_NS).contains(&held_ns);
             assert!(is_work, "{name}: {held_ns} ns");
             assert_eq!(holds.long > 0, longest > LONG_PAGES, "{name}");
             // Nobody was there to lose a lock to, or to make room for.
@@ -112,6 +114,7 @@ fn whole_frees_2016_pages_under_one_hold_and_batched_63() {
 fn decay_frees_2016_pages_under_one_hold_or_32_batches() {
     for (release, longest, holds) in [
         (Release::Whole, SCALED, 1),
+        (Release::BatchedDecay, BATCH, 32),
         (Release::ZoneBreak, SCALED, 1),
         (Release::Batched, BATCH, 32),
     ] {
@@ -154,6 +157,37 @@ fn drains_free_2016_pages_under_one_hold_unless_told_otherwise() {
             });
         }
     }
+}
+
+#[test]
+fn holds_are_counted_by_their_cause() {
+    on_sim(
+        2,
+        Settings::of(16 * GIB, 8, Release::Whole),
+        |machine, lists| {
+            let blocks = pages_of_zone(lists, 5_000);
+            fill(lists, Shard(1), 20_000);
+            lists.forget_holds();
+            machine.run(vec![Box::new(|| lists.free_many(blocks))]);
+            lists.decay(Shard(1));
+            lists.drain_all();
+            let _page = lists.alloc(ZERO);
+            let pages = |of: &HoldsOfCause| -> u64 {
+                let values = of.pages.iter_recorded();
+                values
+                    .map(|it| it.value_iterated_to() * it.count_at_value())
+                    .sum()
+            };
+            let holds = lists.holds();
+            let [taken, freed, decayed, drained] =
+                [0, 1, 2, 3].map(|it| pages(&holds.by_cause[it]));
+            assert_eq!((taken, decayed), (BATCH, SCALED));
+            assert!(freed > 0 && drained > 0, "{freed} and {drained}");
+            assert_eq!(freed + decayed + drained, 5_000 + 20_000);
+            let counts: u64 = holds.by_cause.iter().map(|it| it.pages.len()).sum();
+            assert_eq!((counts, holds.given.len()), (holds.holds, holds.holds - 1));
+        },
+    );
 }
 
 /// Longest wait for the zone's lock while 16 CPUs free 4,000 pages each.
@@ -279,7 +313,7 @@ fn a_return_is_so_many_pages_in_whole_blocks() {
         for _ in 0..20 {
             cpu.refill(list, lists.zone.alloc(order).expect("free"));
         }
-        lists.give_back(Cause::Traffic, &mut cpu, list, 63);
+        lists.give_back(Cause::Free, &mut cpu, list, 63);
         assert_eq!(cpu.count, 160 - 64);
     });
 }

@@ -28,11 +28,12 @@ pub enum Reclaim {
 pub(super) struct Zone<M: Tasks> {
     machine: M,
     high_watermark_pages: u64,
-    cold_page_ns: u64,
+    page_ns: u64,
     stopper: Stopper,
     buddy: Padded<M::Spin<Buddy>>,
-    /// Number of tasks that found `buddy` locked and wait for it.
-    waiting: Padded<M::Word>,
+    /// Number of tasks that found `buddy` locked and wait for it. Not a word of the machine: the kernel reads it off the
+    /// lock.
+    waiting: AtomicU64,
     /// Whether free pages are below the watermark. Written under `buddy` when it changes.
     mark: Padded<M::Word>,
     reclaim: Padded<M::Word>,
@@ -54,11 +55,8 @@ struct Hold<'a, M: Tasks> {
     waited_ns: u64,
     began_ns: u64,
     pages: u64,
-    given_pages: u64,
     /// Blocks whose time has not passed yet.
     unpaid_blocks: u64,
-    /// Number of them that come from the lists.
-    unpaid_cold: u64,
 }
 
 impl<M: Tasks> Zone<M> {
@@ -71,10 +69,10 @@ impl<M: Tasks> Zone<M> {
         let buddy_pages = buddy.free_pages();
         Self {
             high_watermark_pages: settings.high_watermark_pages,
-            cold_page_ns: settings.cold_page_ns,
+            page_ns: settings.zone_page_ns,
             stopper: Stopper::new(settings.stops),
             buddy: Padded(M::Spin::new(buddy)),
-            waiting: Padded(M::Word::new(0)),
+            waiting: AtomicU64::new(0),
             mark: Padded(M::Word::new(mark)),
             reclaim: Padded(M::Word::new(Reclaim::Idle as u64)),
             free_pages: AtomicU64::new(buddy_pages),
@@ -87,7 +85,7 @@ impl<M: Tasks> Zone<M> {
     /// Takes one block.
     #[doc(alias = "rmqueue_buddy")]
     pub(super) fn alloc(&self, order: Order) -> Option<Block> {
-        let mut hold = self.lock(Cause::Traffic);
+        let mut hold = self.lock(Cause::Take);
         let block = hold.alloc(order);
         hold.end();
         block
@@ -96,7 +94,7 @@ impl<M: Tasks> Zone<M> {
     /// Takes up to `blocks` under one hold.
     #[doc(alias = "rmqueue_bulk")]
     pub(super) fn alloc_many(&self, order: Order, blocks: u32, mut got: impl FnMut(Block)) {
-        let mut hold = self.lock(Cause::Traffic);
+        let mut hold = self.lock(Cause::Take);
         for _ in 0..blocks {
             let Some(block) = hold.alloc(order) else {
                 break;
@@ -109,7 +107,7 @@ impl<M: Tasks> Zone<M> {
     /// Puts one block in.
     #[doc(alias = "free_one_page")]
     pub(super) fn free(&self, block: Block) {
-        let mut hold = self.lock(Cause::Traffic);
+        let mut hold = self.lock(Cause::Free);
         hold.free(block);
         hold.end();
     }
@@ -139,7 +137,6 @@ impl<M: Tasks> Zone<M> {
                 }
             }
             since_break += block.order().pages();
-            hold.unpaid_cold += 1;
             hold.free(block);
         }
         hold.end();
@@ -187,7 +184,7 @@ impl<M: Tasks> Zone<M> {
     #[doc(alias = "spin_is_contended")]
     fn is_wanted(&self) -> bool {
         // Relaxed: only a hint that releasing the lock would help a waiter.
-        self.waiting.0.load(MemoryOrder::Relaxed) > 0
+        self.waiting.load(Ordering::Relaxed) > 0
     }
 
     fn lock(&self, cause: Cause) -> Hold<'_, M> {
@@ -195,9 +192,9 @@ impl<M: Tasks> Zone<M> {
         let buddy = self.buddy.0.try_lock().unwrap_or_else(|| {
             waited_since_ns = Some(self.clock());
             // Relaxed: see `is_wanted`.
-            self.waiting.0.fetch_add(1, MemoryOrder::Relaxed);
+            self.waiting.fetch_add(1, Ordering::Relaxed);
             let buddy = self.buddy.0.lock();
-            self.waiting.0.fetch_sub(1, MemoryOrder::Relaxed);
+            self.waiting.fetch_sub(1, Ordering::Relaxed);
             buddy
         });
         let began_ns = self.clock();
@@ -208,9 +205,7 @@ impl<M: Tasks> Zone<M> {
             waited_ns: waited_since_ns.map_or(0, |since_ns| began_ns.saturating_sub(since_ns)),
             began_ns,
             pages: 0,
-            given_pages: 0,
             unpaid_blocks: 0,
-            unpaid_cold: 0,
         }
     }
 
@@ -242,7 +237,6 @@ impl<M: Tasks> Hold<'_, M> {
 
     fn free(&mut self, block: Block) {
         self.did(&block);
-        self.given_pages += u64::from(block.order().pages());
         self.buddy.free(block);
     }
 
@@ -253,14 +247,10 @@ impl<M: Tasks> Hold<'_, M> {
 
     /// Lets the time of the work done so far pass.
     fn pay(&mut self) {
-        let blocks = std::mem::take(&mut self.unpaid_blocks);
         // A block of several pages costs as much as a page, since none of them is touched.
-        let machine = &self.zone.machine;
-        machine.touch_frames(blocks);
-        let cold_ns = std::mem::take(&mut self.unpaid_cold) * self.zone.cold_page_ns;
-        if cold_ns > 0 {
-            machine.compute(cold_ns);
-        }
+        let blocks = std::mem::take(&mut self.unpaid_blocks);
+        let zone = self.zone;
+        zone.machine.compute(blocks * zone.page_ns);
     }
 
     /// Stops the CPU, if it does so in this hold.
@@ -284,7 +274,6 @@ impl<M: Tasks> Hold<'_, M> {
         let held = Held {
             cause: self.cause,
             pages: self.pages,
-            given_pages: self.given_pages,
             waited_ns: self.waited_ns,
             held_ns: zone.clock().saturating_sub(self.began_ns),
         };

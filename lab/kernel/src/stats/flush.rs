@@ -4,12 +4,13 @@ use bursar_machine::{AtomicWord, Lock, Machine, MemoryOrder, OutOfMemory};
 
 use super::adaptive::Costs;
 use super::coalesced::{Shared, SharedFlush};
-use super::policy::{Look, Rule, Scope, UNBOUNDED};
+use super::policy::{Claim, Look, Rule, Scope, UNBOUNDED};
 use super::rstat::Rstat;
 use super::substrate::Substrate;
 use super::tally::{Counts, Tally, count};
 use super::threshold::Threshold;
 use super::timed::Turn;
+use super::updated::Listing;
 use super::{GroupIndex, Padded, ROOT};
 
 /// Periods after which the periodic flush is late, and a rate-limited one flushes (kernel: `2 * FLUSH_TIME`).
@@ -26,6 +27,8 @@ pub(super) struct Flushed<M: Machine> {
     pub(super) shared: SharedFlush<M>,
     /// Turn to flush a subtree.
     pub(super) turn: Turn<M>,
+    /// 1 while a reader has the turn by [`Claim::Flag`].
+    flag: Padded<M::Word>,
     pub(super) costs: Costs<M>,
     /// Begin of the last flush of the whole tree.
     root_began_ns: Padded<M::Word>,
@@ -38,13 +41,16 @@ impl<M: Machine> Flushed<M> {
         machine: &M,
         rule: Rule,
         threshold: Threshold,
+        listing: Listing,
         substrate: Substrate,
         parents: &[Option<GroupIndex>],
         statistics: usize,
     ) -> Result<Self, OutOfMemory> {
+        let parents = parents.to_vec();
         Ok(Self {
             rule,
-            rstat: Rstat::new(machine, threshold, substrate, parents.to_vec(), statistics)?,
+            rstat: Rstat::new(machine, threshold, listing, substrate, parents, statistics)?,
+            flag: Padded(M::Word::new(0)),
             ongoing: Padded(M::Word::new(0)),
             shared: SharedFlush::new(),
             turn: Turn::new(),
@@ -65,16 +71,11 @@ impl<M: Machine> Flushed<M> {
             Rule::OneOrSkip => self.flush_or_skip(),
             Rule::Each(Scope::Root) => self.run(ROOT),
             Rule::Each(Scope::Subtree) => self.run(group),
-            Rule::Coalesce { max_waiters } => {
+            Rule::Coalesce { max_waiters, claim } => {
                 // A reader of the root, or one that comes while a flush of the whole tree runs, has no use for a flush
                 // of its own.
-                let alone = match group == ROOT || self.shared.is_running() {
-                    true => None,
-                    false => self.turn.mutex.try_lock(),
-                };
-                if alone.is_some() {
-                    self.run(group);
-                } else {
+                let may_flush_alone = group != ROOT && !self.shared.is_running();
+                if !may_flush_alone || !self.flush_alone(group, claim) {
                     self.share(max_waiters);
                 }
             }
@@ -129,6 +130,29 @@ impl<M: Machine> Flushed<M> {
             lock_waits: self.rstat.lock_waits() + self.turn.waits(),
             lock_drops: self.rstat.lock_drops(),
             ..self.tally.counts()
+        }
+    }
+
+    /// Flushes the group if no other task flushes one; returns whether it did.
+    fn flush_alone(&self, group: GroupIndex, claim: Claim) -> bool {
+        match claim {
+            Claim::Mutex => {
+                let turn = self.turn.mutex.try_lock();
+                turn.is_some() && {
+                    self.run(group);
+                    true
+                }
+            }
+            Claim::Flag => {
+                // Full: as the kernel's exchange; one of the readers that come at once finds 0. Pairs with the store below.
+                let is_free = self.flag.0.swap(1, MemoryOrder::Full) == 0;
+                if is_free {
+                    self.run(group);
+                    // Release: pairs with the swap above.
+                    self.flag.0.store(0, MemoryOrder::Release);
+                }
+                is_free
+            }
         }
     }
 

@@ -17,13 +17,13 @@
 //! | the choice between many small flushes and one | `adaptive.rs` | |
 //! | the threshold for a flush | `threshold.rs` | `memcg_rstat_updated()` |
 //! | totals and the flush itself | `rstat.rs` | `cgroup_rstat_flush_locked()`, `mem_cgroup_css_rstat_flush()` |
-//! | groups that were updated on a CPU | `updated.rs` | `cgroup_rstat_updated()` of 6.1-6.16 |
+//! | groups that were updated on a CPU | `updated.rs` | `cgroup_rstat_updated()` of 6.1-6.16, `css_rstat_updated()` of 6.17 |
 //! | per-CPU states | `states.rs` | `memcg_vmstats_percpu` |
 //! | without rstat | `tree_walk.rs`, `eager.rs` | |
 //! | counts of events | `tally.rs` | |
 //!
 //! Versions: the per-CPU list lock is held only while the list is built, as in 6.8. The global lock is dropped between
-//! two CPUs if another task waits for it, as before 6.15.
+//! two CPUs if another task waits for it, as before 6.15. [`Policy::Kernel617`] releases it after each CPU.
 //!
 //! # An accepted race
 //! An update first adds and then looks, without a lock or a barrier, whether its group is listed. It may see "listed"

@@ -4,6 +4,7 @@
 //! updates are counted. Two policies keep the statistics in a way that needs no flush at all.
 
 use super::threshold::{Counted, GroupThreshold, Marks, Threshold};
+use super::updated::Listing;
 
 /// A bound on waiters that is never reached.
 pub const UNBOUNDED: u64 = u64::MAX;
@@ -29,6 +30,11 @@ pub enum Policy {
         /// policy of its own name.
         max_waiters: u64,
     },
+    /// [`Policy::Coalesced`] with a flag that readers exchange instead of the mutex that they only try.
+    CoalescedFlag {
+        /// As in [`Policy::Coalesced`].
+        max_waiters: u64,
+    },
     /// The subtree that is read, under a mutex; no flush of the whole tree instead.
     MutexBounded {
         /// Greatest number of waiters for the mutex; a reader beyond that skips. [`UNBOUNDED`] is a policy of its own
@@ -49,6 +55,10 @@ pub enum Policy {
     PerGroup,
     /// The same without the mutex and the second look: readers spin on the global lock. The merged version (6.8).
     PerGroupLockless,
+    /// [`Policy::PerGroupLockless`] with the machinery of today's kernel (6.17, as repaired in December 2025): updates
+    /// push their groups on per-CPU lists without locks, flushes make the tree and release the global lock after each CPU,
+    /// and an update is counted up to the first ancestor that is due.
+    Kernel617,
     /// [`Policy::PerGroup`], with a group's count in several counters.
     PerGroupMultiplexed {
         /// Counters of a group, at least one. CPUs share them in turn.
@@ -111,13 +121,22 @@ pub(super) enum Rule {
     /// Each reader flushes by itself when it gets the global lock.
     Each(Scope),
     /// The first reader flushes its subtree, the next the whole tree, and others wait for that.
-    Coalesce { max_waiters: u64 },
+    Coalesce { max_waiters: u64, claim: Claim },
     /// Readers flush their subtrees one after the other, under a mutex.
     InTurn { max_waiters: u64, look: Look },
     /// The same, but a reader that waits too long takes part in a flush of the whole tree.
     InTime { timeout_ns: u64 },
     /// Each by itself or all together, whichever measured costs favour.
     Cheapest,
+}
+
+/// Way in which one reader at a time takes the turn to flush its subtree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Claim {
+    /// By a mutex that is only tried.
+    Mutex,
+    /// By an exchange.
+    Flag,
 }
 
 /// Whether a reader that waited checks the threshold again.
@@ -131,7 +150,7 @@ pub(super) enum Look {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Keeping {
     /// Per CPU, and brought into totals by flushes.
-    Flushed(Rule, Threshold),
+    Flushed(Rule, Threshold, Listing),
     /// Per CPU, and summed by reads.
     Walked,
     /// In totals.
@@ -154,6 +173,7 @@ impl Policy {
             Policy::Coalesced {
                 max_waiters: UNBOUNDED,
             },
+            Policy::CoalescedFlag { max_waiters },
             Policy::MutexBounded { max_waiters },
             Policy::MutexBounded {
                 max_waiters: UNBOUNDED,
@@ -162,6 +182,7 @@ impl Policy {
             Policy::Adaptive,
             Policy::PerGroup,
             Policy::PerGroupLockless,
+            Policy::Kernel617,
             Policy::PerGroupMultiplexed { counters },
             Policy::PerGroupNet,
             Policy::PerGroupEarlyStop,
@@ -195,8 +216,9 @@ impl Policy {
     #[rustfmt::skip]
     fn entry(self) -> (&'static str, &'static str, Keeping) {
         let per_group = GroupThreshold::PUBLISHED;
-        let global = |rule| Keeping::Flushed(rule, Threshold::Global);
-        let grouped = |rule, threshold| Keeping::Flushed(rule, Threshold::PerGroup(threshold));
+        let global = |rule| Keeping::Flushed(rule, Threshold::Global, Listing::Locked);
+        let grouped = |rule, threshold| Keeping::Flushed(rule, Threshold::PerGroup(threshold), Listing::Locked);
+        let coalesce = |max_waiters, claim| global(Rule::Coalesce { max_waiters, claim });
         let once = |max_waiters| Rule::InTurn { max_waiters, look: Look::Once };
         let again = Rule::InTurn { max_waiters: UNBOUNDED, look: Look::Again };
         match self {
@@ -207,10 +229,12 @@ impl Policy {
             Policy::DirectRoot => ("direct-root", "every reader takes one global lock and flushes the whole tree",
                 global(Rule::Each(Scope::Root))),
             Policy::Coalesced { max_waiters: UNBOUNDED } => ("coalesced-unbounded", "as coalesced, and any number may wait",
-                global(Rule::Coalesce { max_waiters: UNBOUNDED })),
+                coalesce(UNBOUNDED, Claim::Mutex)),
             Policy::Coalesced { max_waiters } => ("coalesced",
                 "first reader flushes what it reads, others wait for one flush of the whole tree",
-                global(Rule::Coalesce { max_waiters })),
+                coalesce(max_waiters, Claim::Mutex)),
+            Policy::CoalescedFlag { max_waiters } => ("coalesced-flag", "as coalesced, with a flag in place of the mutex that is only tried",
+                coalesce(max_waiters, Claim::Flag)),
             Policy::MutexBounded { max_waiters: UNBOUNDED } => ("mutex-unbounded", "readers flush what they read, one after the other",
                 global(once(UNBOUNDED))),
             Policy::MutexBounded { max_waiters } => ("mutex-bounded",
@@ -227,6 +251,10 @@ impl Policy {
             Policy::PerGroupLockless => ("per-group-lockless",
                 "as per-group, but readers spin on the global lock instead of sleeping in turn (merged in 6.8)",
                 grouped(Rule::Each(Scope::Subtree), per_group)),
+            Policy::Kernel617 => ("kernel-6.17",
+                "readers flush what they read after enough updates in it; lists without locks, tree made by the flush (Linux 6.17)",
+                Keeping::Flushed(Rule::Each(Scope::Subtree),
+                    Threshold::PerGroup(GroupThreshold { marks: Marks::UntilDue, ..per_group }), Listing::Pushed)),
             Policy::PerGroupMultiplexed { counters } => ("per-group-multiplexed",
                 "as per-group, but CPUs count a group's updates in several counters, not in one",
                 grouped(again, GroupThreshold { counters, ..per_group })),

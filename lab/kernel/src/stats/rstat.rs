@@ -9,13 +9,15 @@ use bursar_machine::{AtomicWord, Lock, Machine, MemoryOrder, OutOfMemory, Shard}
 use super::states::States;
 use super::substrate::Substrate;
 use super::threshold::{Threshold, UpdateCounts};
-use super::updated::Updated;
+use super::updated::{Listing, Updated};
 use super::{GroupIndex, Padded};
 
 /// The statistics of a tree of groups.
 pub(super) struct Rstat<M: Machine> {
     shards: usize,
     cpus_a_hold: usize,
+    /// Whether a flush drops `books` between CPUs also where no other task wants it.
+    always_drops: bool,
     parents: Vec<Option<GroupIndex>>,
     states: States<M>,
     updated: Updated<M>,
@@ -44,6 +46,7 @@ impl<M: Machine> Rstat<M> {
     pub(super) fn new(
         machine: &M,
         threshold: Threshold,
+        listing: Listing,
         substrate: Substrate,
         parents: Vec<Option<GroupIndex>>,
         statistics: usize,
@@ -56,8 +59,9 @@ impl<M: Machine> Rstat<M> {
         Ok(Self {
             shards,
             cpus_a_hold,
+            always_drops: listing == Listing::Pushed,
             states: States::new(machine, groups, statistics)?,
-            updated: Updated::new(parents.clone(), shards),
+            updated: Updated::new(parents.clone(), shards, listing),
             counts: UpdateCounts::new(machine, threshold, gate, parents.clone()),
             totals: (0..groups * statistics).map(|_| M::Word::new(0)).collect(),
             books: Padded(M::Spin::new(Books {
@@ -113,7 +117,8 @@ impl<M: Machine> Rstat<M> {
         let mut books = self.lock();
         let mut since = clock();
         for shard in 0..self.shards {
-            if shard > 0 && shard % self.cpus_a_hold == 0 && self.is_wanted() {
+            let may_drop = shard > 0 && shard % self.cpus_a_hold == 0;
+            if may_drop && (self.always_drops || self.is_wanted()) {
                 held += clock().saturating_sub(since);
                 drop(books);
                 // Relaxed: a tally orders nothing.

@@ -355,21 +355,26 @@ fn a_reader_whose_threshold_is_reset_while_it_waits_returns_old_numbers() {
 
 #[test]
 fn contended_coalesced_flushes_the_whole_tree_once_for_all() {
-    let published = small(Policy::Coalesced { max_waiters: 8 });
-    let updates = make_due(&published, LEAF);
-    thread::scope(|scope| {
-        rstat(&published).while_locked(|| {
-            scope.spawn(|| published.flush(LEAF));
-            wait_until(|| published.counts().lock_waits == 1);
-            for _ in 0..6 {
+    for policy in [
+        Policy::Coalesced { max_waiters: 8 },
+        Policy::CoalescedFlag { max_waiters: 8 },
+    ] {
+        let published = small(policy);
+        let updates = make_due(&published, LEAF);
+        thread::scope(|scope| {
+            rstat(&published).while_locked(|| {
                 scope.spawn(|| published.flush(LEAF));
-            }
-            wait_until(|| published.counts().waits == 5);
+                wait_until(|| published.counts().lock_waits == 1);
+                for _ in 0..6 {
+                    scope.spawn(|| published.flush(LEAF));
+                }
+                wait_until(|| published.counts().waits == 5);
+            });
         });
-    });
-    let counts = published.counts();
-    assert_eq!((counts.subtree, counts.root, counts.skips), (1, 1, 0));
-    assert_eq!(published.total(0, 0), updates);
+        let counts = published.counts();
+        assert_eq!((counts.subtree, counts.root, counts.skips), (1, 1, 0));
+        assert_eq!(published.total(0, 0), updates);
+    }
 }
 
 #[test]
@@ -545,6 +550,13 @@ fn a_flush_drops_the_lock_after_so_many_cpus_if_it_is_wanted() {
         let holds = shards.div_ceil(cpus_a_hold) as u64;
         assert_eq!(published.counts().lock_drops, holds - 1, "{cpus_a_hold}");
     }
+}
+
+#[test]
+fn todays_kernel_drops_the_lock_after_each_cpu_though_nobody_wants_it() {
+    let published = small(Policy::Kernel617);
+    published.flush_forced(0);
+    assert_eq!(published.counts().lock_drops, host().cpus() as u64);
 }
 
 // On simulated machines, whose time is their own.

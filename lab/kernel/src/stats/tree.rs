@@ -46,8 +46,8 @@ impl<M: Machine> Published<M> {
             "the root comes first, parents before their children"
         );
         let kept = match policy.keeping() {
-            Keeping::Flushed(rule, threshold) => Kept::Flushed(Box::new(Flushed::new(
-                machine, rule, threshold, substrate, parents, statistics,
+            Keeping::Flushed(rule, threshold, listing) => Kept::Flushed(Box::new(Flushed::new(
+                machine, rule, threshold, listing, substrate, parents, statistics,
             )?)),
             Keeping::Walked => Kept::Walked(TreeWalk::new(machine, parents, statistics)?),
             Keeping::Eager => Kept::Eager(Eager::new(parents, statistics)),

@@ -3,6 +3,13 @@
 //! The lists of one CPU form a tree of their own: each listed group links its listed children. Invariant: a listed
 //! group's ancestors are listed. Groups are added bottom-up until one is listed already, and taken off with everything
 //! below them.
+//!
+//! # Without locks (6.17)
+//! Since 6.17 an update only pushes its group on a list of the CPU, with atomic exchanges. The next flusher takes all groups
+//! off that list and lists them in the tree with their ancestors. The exchange by which updates choose the one that
+//! pushes must be atomic for other CPUs too: the flusher changes the same word (`bursar-lab explore --planted`,
+//! `lost-listing`; repaired in December 2025). An update that comes between the exchange and the push returns with its
+//! group on no list yet, and a flush at that moment misses both. In the kernel only an interrupt comes in between.
 
 use bursar_machine::{AtomicWord, Lock, Machine, MemoryOrder, Shard};
 
@@ -13,6 +20,20 @@ const END: u32 = u32::MAX;
 
 const UNLISTED: u64 = 0;
 const LISTED: u64 = 1;
+
+/// Value of [`Pushed`]'s words: not on the list.
+const OFF: u64 = u64::MAX;
+/// Value of [`Pushed`]'s words: the end of the list.
+const LAST: u64 = u64::MAX - 1;
+
+/// Way in which updates list their groups.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Listing {
+    /// Under the lock of the CPU's list.
+    Locked,
+    /// By a push; flushers make the tree.
+    Pushed,
+}
 
 /// The updated lists of all CPUs.
 #[derive(Debug)]
@@ -25,6 +46,16 @@ struct CpuLists<M: Machine> {
     /// Per group: `LISTED` or `UNLISTED`. Written under the lock, read without it.
     listed: Vec<M::Word>,
     links: M::Spin<Links>,
+    pushed: Option<Pushed<M>>,
+}
+
+/// Groups that updates pushed and no flusher has taken yet.
+#[doc(alias = "llist_head")]
+struct Pushed<M: Machine> {
+    /// The group that was pushed last, or `LAST`.
+    first: M::Word,
+    /// Per group: the one that was pushed before it, `LAST`, or `OFF`.
+    next: Vec<M::Word>,
 }
 
 impl<M: Machine> std::fmt::Debug for CpuLists<M> {
@@ -43,7 +74,7 @@ struct Links {
 }
 
 impl<M: Machine> Updated<M> {
-    pub(super) fn new(parents: Vec<Option<GroupIndex>>, shards: usize) -> Self {
+    pub(super) fn new(parents: Vec<Option<GroupIndex>>, shards: usize, listing: Listing) -> Self {
         let groups = parents.len();
         assert!(groups < END as usize, "group numbers fit a link");
         let lists = || CpuLists {
@@ -51,6 +82,10 @@ impl<M: Machine> Updated<M> {
             links: M::Spin::new(Links {
                 first_child: vec![END; groups],
                 next: vec![END; groups],
+            }),
+            pushed: (listing == Listing::Pushed).then(|| Pushed {
+                first: M::Word::new(LAST),
+                next: (0..groups).map(|_| M::Word::new(OFF)).collect(),
             }),
         };
         Self {
@@ -64,15 +99,19 @@ impl<M: Machine> Updated<M> {
     #[inline]
     pub(super) fn mark(&self, shard: Shard, group: GroupIndex) {
         // Relaxed, and no barrier against the update before: the race that the kernel accepts, see the module above.
-        if self.cpus[shard.index()].0.listed[group].load(MemoryOrder::Relaxed) == UNLISTED {
-            self.link(shard, group);
+        let lists = &self.cpus[shard.index()].0;
+        if let Some(pushed) = &lists.pushed {
+            if pushed.next[group].load(MemoryOrder::Relaxed) == OFF {
+                pushed.push(group);
+            }
+        } else if lists.listed[group].load(MemoryOrder::Relaxed) == UNLISTED {
+            self.link(lists, &mut lists.links.lock(), group);
         }
     }
 
+    /// Lists a group and its ancestors in the tree of a CPU, whose lock is held.
     #[cold]
-    fn link(&self, shard: Shard, group: GroupIndex) {
-        let CpuLists { listed, links } = &self.cpus[shard.index()].0;
-        let mut links = links.lock();
+    fn link(&self, CpuLists { listed, .. }: &CpuLists<M>, links: &mut Links, group: GroupIndex) {
         let mut next = Some(group);
         while let Some(group) = next {
             // Relaxed, here and below: written only under the lock that is held.
@@ -94,8 +133,14 @@ impl<M: Machine> Updated<M> {
     #[doc(alias = "cgroup_rstat_updated_list")]
     pub(super) fn take(&self, shard: Shard, target: GroupIndex, taken: &mut Vec<GroupIndex>) {
         taken.clear();
-        let CpuLists { listed, links } = &self.cpus[shard.index()].0;
+        let lists = &self.cpus[shard.index()].0;
+        let CpuLists { listed, links, .. } = lists;
         let mut links = links.lock();
+        if let Some(pushed) = &lists.pushed {
+            while let Some(group) = pushed.pop() {
+                self.link(lists, &mut links, group);
+            }
+        }
         if listed[target].load(MemoryOrder::Relaxed) == UNLISTED {
             return;
         }
@@ -119,6 +164,55 @@ impl<M: Machine> Updated<M> {
     #[cfg(test)]
     pub(super) fn is_listed(&self, shard: Shard, group: GroupIndex) -> bool {
         self.cpus[shard.index()].0.listed[group].load(MemoryOrder::Relaxed) == LISTED
+    }
+}
+
+impl<M: Machine> Pushed<M> {
+    /// Pushes a group, unless another update does.
+    #[doc(alias = "css_rstat_updated")]
+    #[cold]
+    fn push(&self, group: GroupIndex) {
+        // Full: atomic for the flusher too, see the module above.
+        let own = self.next[group].compare_exchange(OFF, LAST, MemoryOrder::Full);
+        if own.is_err() {
+            return;
+        }
+        // Relaxed: the exchange below decides.
+        let mut first = self.first.load(MemoryOrder::Relaxed);
+        loop {
+            self.next[group].store(first, MemoryOrder::Relaxed);
+            // Full: pairs with the exchange of `pop`; a flusher that finds the group finds what it was pushed on.
+            match self
+                .first
+                .compare_exchange(first, group as u64, MemoryOrder::Full)
+            {
+                Ok(_) => return,
+                Err(now) => first = now,
+            }
+        }
+    }
+
+    /// Takes the last group off. One flusher at a time.
+    #[doc(alias = "llist_del_first_init")]
+    fn pop(&self) -> Option<GroupIndex> {
+        let mut first = self.first.load(MemoryOrder::Acquire);
+        loop {
+            if first == LAST {
+                return None;
+            }
+            let group = first as usize;
+            // Only a flusher takes groups off, so this one stays where it is.
+            let next = self.next[group].load(MemoryOrder::Relaxed);
+            // Full: pairs with the exchange of `push`.
+            match self.first.compare_exchange(first, next, MemoryOrder::Full) {
+                Ok(_) => {
+                    // Release: the next push of the group comes after this one was taken.
+                    self.next[group].store(OFF, MemoryOrder::Release);
+                    return Some(group);
+                }
+                Err(now) => first = now,
+            }
+        }
     }
 }
 
@@ -151,8 +245,33 @@ mod tests {
     const CPU: Shard = Shard(0);
 
     /// 0 - 1 - {2, 3}, 0 - 4
+    fn lists_by(listing: Listing) -> Updated<Host> {
+        Updated::new(vec![None, Some(0), Some(1), Some(1), Some(0)], 1, listing)
+    }
+
     fn lists() -> Updated<Host> {
-        Updated::new(vec![None, Some(0), Some(1), Some(1), Some(0)], 1)
+        lists_by(Listing::Locked)
+    }
+
+    #[test]
+    fn pushed_groups_are_listed_by_the_next_flusher_and_can_be_pushed_again() {
+        let lists = lists_by(Listing::Pushed);
+        for _ in 0..2 {
+            for group in [2, 3, 3, 4] {
+                lists.mark(CPU, group);
+            }
+            assert!((0..5).all(|group| !lists.is_listed(CPU, group)));
+            // A flush of one group takes all from the list into the tree.
+            assert_eq!(take(&lists, 3), [3]);
+            assert!(
+                [0, 1, 2, 4]
+                    .iter()
+                    .all(|&group| lists.is_listed(CPU, group))
+            );
+            lists.mark(CPU, 3);
+            assert_eq!(take(&lists, 1), [2, 3, 1]);
+            assert_eq!(take(&lists, 0), [4, 0]);
+        }
     }
 
     fn take(lists: &Updated<Host>, target: GroupIndex) -> Vec<GroupIndex> {

@@ -1,6 +1,10 @@
 //! User-space OOM killers: they choose a victim by the numbers that they read. No victim is killed; the choice is
 //! judged.
 //!
+//! A killer chooses by `memory.stat`, by `memory.current`, or by `pgscan`, as systemd-oomd does for pressure: the tenant in which
+//! reclaim looked at most pages since the last decision. Pressure itself (PSI) is not modelled: the kernel averages the
+//! times of waiting tasks on its own, without these statistics.
+//!
 //! A decision is wrong if the victim was not the largest tenant, or nearly so, both when the decision began and when it
 //! ended. A decision by numbers that were true at either moment is right.
 
@@ -8,6 +12,8 @@ use bursar_rig::Tasks;
 
 use super::scene::{RESIDENT, Scene, resident};
 use crate::document::Metrics;
+use crate::memcg_flush::parameters::KillerReads;
+use crate::memcg_flush::statistics::Stat;
 use crate::memcg_flush::subject::Subject;
 use crate::memcg_flush::tree::Tree;
 use crate::metrics::memcg_flush::*;
@@ -63,13 +69,31 @@ pub(super) fn decide<M: Tasks, S: Subject<M>>(
     let mut random = Random::fork(parameters.seed, index);
     let tenants: Vec<_> = (0..tree.tenants).map(|it| tree.tenant(it)).collect();
     let mut decisions = Vec::new();
+    let mut scanned_before = vec![0; tenants.len()];
     scene.now_and_then(parameters.killer_interval_ms, &mut random, || {
         let before = scene.oracle.all();
         let began_ns = scene.machine.now_ns();
         let subject = scene.subject;
-        let numbers = subject.read_all(Tree::ROOT, &tenants, parameters.need(), &RESIDENT)?;
-        let pages = |numbers| u64::try_from(resident(numbers)).unwrap_or(0);
-        let pages: Vec<_> = numbers.iter().map(pages).collect();
+        let read =
+            |wanted: &[Stat]| subject.read_all(Tree::ROOT, &tenants, parameters.need(), wanted);
+        let shown = |pages: i64| u64::try_from(pages).unwrap_or(0);
+        let pages: Vec<u64> = match parameters.killer_reads {
+            KillerReads::MemoryStat => {
+                let numbers = read(&RESIDENT)?;
+                numbers.iter().map(|it| shown(resident(it))).collect()
+            }
+            KillerReads::MemoryCurrent => {
+                let tenants = tenants.iter();
+                tenants.map(|&it| subject.current_pages(it)).collect()
+            }
+            KillerReads::Pgscan => {
+                let numbers = read(&[Stat::Pgscan])?;
+                let scanned = numbers.iter().map(|it| it.get(Stat::Pgscan));
+                let before = scanned_before.iter_mut();
+                let since = |(now, before)| shown(now - std::mem::replace(before, now));
+                scanned.zip(before).map(since).collect()
+            }
+        };
         let ended_ns = scene.machine.now_ns();
         let latency_ns = ended_ns - began_ns;
         decisions.push(judge(

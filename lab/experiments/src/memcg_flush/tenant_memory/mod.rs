@@ -49,9 +49,12 @@ struct Frame<M: Tasks, C> {
     charge: C,
 }
 
+/// A frame charged to a subject.
+type FrameOf<M, S> = Frame<M, <S as Subject<M>>::Charge>;
+
 /// Frees frames together, as the release of a batch of pages does.
-fn release<M: Tasks, S: Subject<M>>(subject: &S, frames: Vec<Frame<M, S::Charge>>) {
-    let charge = |frame: Frame<M, S::Charge>| {
+fn release<M: Tasks, S: Subject<M>>(subject: &S, frames: Vec<FrameOf<M, S>>) {
+    let charge = |frame: FrameOf<M, S>| {
         drop(frame.memory);
         frame.charge
     };

@@ -14,9 +14,8 @@ use super::costs::{COMPRESS_NS, COMPRESSED_IN_ONE, ISOLATE_NS, SUBMIT_NS, UNMAP_
 use super::deltas::Deltas;
 use super::lists::{Kind, PageId};
 use super::lruvec::{Evicted, Place};
-use super::{Frame, Space, Tally, release};
-use crate::memcg_flush::parameters::Parameters;
-use crate::memcg_flush::parameters::Site;
+use super::{FrameOf, Space, Tally, release};
+use crate::memcg_flush::parameters::{Parameters, Site};
 use crate::memcg_flush::statistics::Stat;
 use crate::memcg_flush::subject::Subject;
 use crate::memcg_flush::tree::Tree;
@@ -75,11 +74,7 @@ impl<M: Tasks, S: Subject<M>> Reclaimed<'_, M, S> {
         freed
     }
 
-    fn isolate(
-        &self,
-        in_vain: u32,
-        deltas: &mut Deltas,
-    ) -> (Vec<Evicted<Frame<M, S::Charge>>>, u64) {
+    fn isolate(&self, in_vain: u32, deltas: &mut Deltas) -> (Vec<Evicted<FrameOf<M, S>>>, u64) {
         let shown = self.subject.seen(self.tenant, &LOOKED_AT);
         let [shown_anon, shown_file] =
             [Stat::WorkingsetRefaultAnon, Stat::WorkingsetRefaultFile].map(|stat| shown.get(stat));
@@ -135,7 +130,7 @@ impl<M: Tasks, S: Subject<M>> Reclaimed<'_, M, S> {
     /// Unmaps the isolated pages, compresses or writes the anonymous ones, and uncharges all.
     fn evict(
         &self,
-        evicted: Vec<Evicted<Frame<M, S::Charge>>>,
+        evicted: Vec<Evicted<FrameOf<M, S>>>,
         scanned: u64,
         deltas: &mut Deltas,
         tally: &mut Tally,
@@ -179,13 +174,13 @@ impl<M: Tasks, S: Subject<M>> Reclaimed<'_, M, S> {
     }
 
     /// Returns whether the tenant's limit of compressed memory leaves room for a page (`obj_cgroup_may_zswap`). Without
-    /// a limit nothing is checked; with one each page is a forced flush.
+    /// a limit nothing is checked; with one each page passes the site, where the kernel forces a flush.
     fn may_zswap(&self, tally: &mut Tally) -> bool {
         let limit = self.parameters.zswap_limit_pages;
         if limit == 0 {
             return true;
         }
-        self.pass(Site::Forced, tally);
+        self.pass(self.parameters.zswap_site, tally);
         let shown = self.subject.seen(self.tenant, &[Stat::Zswap]);
         shown.get(Stat::Zswap) < limit as i64
     }
