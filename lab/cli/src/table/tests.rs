@@ -199,12 +199,12 @@ fn rows_of_several_experiments_stand_apart() {
     line(&lines[names[0]..names[1]], "72 CPUs");
     let first = line(&lines[names[0]..names[1]], "spread against");
     assert!(
-        first.starts_with("spread against upstream: refresh mean -20.0 % -10.0 %"),
+        first.starts_with("spread against upstream: refresh mean -20.0 % -10 %"),
         "{first}"
     );
     line(&lines[names[1]..], "316 CPUs");
     let second = line(&lines[names[1]..], "batched against whole: ops");
-    let few = line(&lines[names[1]..], "batched against whole: long holds");
+    let few = line(&lines[names[1]..], "batched against whole: stall rate");
     assert!(few.contains("0.0 to 0.010 times"), "{few}");
     assert!(
         second.contains("-0.0011 %, noise (+- 0.0120 %)"),
