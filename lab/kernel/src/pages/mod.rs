@@ -36,9 +36,9 @@ mod policy;
 mod stops;
 mod zone;
 
-pub use holds::{Cause, HoldFigures, HoldsOfCause, LONG_PAGES};
+pub use holds::{HoldFigures, HoldsOfCause, LONG_PAGES};
 pub use pcp::{Counts, PageLists};
-pub use policy::{DrainHold, Measured, Release, Settings, ZONE_PAGE_NS};
+pub use policy::{Cause, DrainHold, Measured, Release, Settings, ZONE_PAGE_NS};
 pub use stops::Stops;
 pub use zone::Reclaim;
 

@@ -7,8 +7,8 @@ use bursar_machine::pages::{Block, Order, Pfn, Span};
 use bursar_machine::{AtomicWord, Lock, MemoryOrder};
 use bursar_rig::Tasks;
 
-use super::holds::{Cause, Held, Holds};
-use super::policy::Settings;
+use super::holds::{Held, Holds};
+use super::policy::{Cause, Settings};
 use super::stops::Stopper;
 use crate::Padded;
 
