@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use bursar_machine::{AtomicWord, Lock, Machine, MemoryOrder, STATE, Slot, State};
 
-use super::Tree;
 use super::reading::Folded;
 use super::roster::{Entry, Roster};
+use super::{Layout, Tree};
 
 /// Slots whose words are fetched ahead: as many transfers as a CPU has under way at once, and some.
 const SLOTS_AHEAD: usize = 16;
@@ -25,15 +25,26 @@ pub(super) fn by_roster<M: Machine>(
         return None;
     }
     *looked_at += roster.entries.len() as u64;
-    let Sum { folded, shorter } = sum(tree, roster)?;
-    // Full: comes after the words. See `roster.rs`.
+    let mut folded = sum(tree, roster);
+    // Full, here and below: comes after the words, and before the looks at states. See `roster.rs`.
+    let retirements = node.retirements.load(MemoryOrder::Full);
+    let mut shorter = None;
+    if retirements != roster.retirements.load(MemoryOrder::Full) {
+        *looked_at += roster.entries.len() as u64;
+        let looked = sum_and_look(tree, roster)?;
+        if looked.all_in_use {
+            roster.retirements.store(retirements, MemoryOrder::Full);
+        }
+        (folded, shorter) = (looked.folded, looked.shorter);
+    }
+    // Full: comes last. See `roster.rs`.
     if node.changes.load(MemoryOrder::Full) != roster.changes {
         return None;
     }
     if let Some(shorter) = shorter {
         let mut shorter = Some(Arc::new(shorter));
         let mut fold = node.fold.lock();
-        // Another reader may have been first, or a walk made another. What is replaced is freed when no lock is held any more.
+        // Another reader may have been first, or a walk made another. The one before is dropped when the lock is free again.
         if fold
             .roster
             .as_ref()
@@ -45,28 +56,66 @@ pub(super) fn by_roster<M: Machine>(
     Some(folded)
 }
 
-/// Numbers of a roster now.
-struct Sum<M: Machine> {
-    folded: Folded,
-    /// The roster without the slots that have left the marks; `None` if all are still there.
-    shorter: Option<Roster<M>>,
-}
-
-/// Adds up the numbers of a roster. `None` if the group of a slot has ended.
-fn sum<M: Machine>(tree: &Tree<M>, roster: &Roster<M>) -> Option<Sum<M>> {
+/// Adds up the words of a roster.
+fn sum<M: Machine>(tree: &Tree<M>, roster: &Roster<M>) -> Folded {
     let layout = &tree.layout;
     let (mut totals, mut own) = (roster.totals.clone(), roster.own.clone());
-    let mut words = vec![0; layout.columns.len()];
-    let mut left = Vec::new();
-    roster
-        .entries
+    for_each_ahead(layout, &roster.entries, |entry| {
+        for (column, word) in layout.words_of_columns() {
+            // Full: comes before the look at `retirements`.
+            let value = entry
+                .slot
+                .word(entry.shard, word)
+                .load_signed(MemoryOrder::Full);
+            entry.add_word(layout, column, value, &mut totals, &mut own);
+        }
+    });
+    folded(tree, totals, own)
+}
+
+fn folded<M: Machine>(tree: &Tree<M>, totals: Vec<i64>, own: Vec<i64>) -> Folded {
+    Folded {
+        totals,
+        own,
+        errors: vec![Some(0); tree.layout.columns.len()],
+        is_absorbed: false,
+    }
+}
+
+/// Calls `each` with one entry after the other, whose words are fetched ahead.
+fn for_each_ahead<M: Machine>(
+    layout: &Layout,
+    entries: &[Entry<M>],
+    mut each: impl FnMut(&Entry<M>),
+) {
+    entries
         .iter()
         .take(SLOTS_AHEAD)
         .for_each(|entry| entry.prefetch(layout));
-    for (at, entry) in roster.entries.iter().enumerate() {
-        if let Some(ahead) = roster.entries.get(at + SLOTS_AHEAD) {
+    for (at, entry) in entries.iter().enumerate() {
+        if let Some(ahead) = entries.get(at + SLOTS_AHEAD) {
             ahead.prefetch(layout);
         }
+        each(entry);
+    }
+}
+
+/// Numbers of a roster of which slots were retired.
+struct Looked<M: Machine> {
+    folded: Folded,
+    /// The roster without the slots that have left the marks; `None` if all are still there.
+    shorter: Option<Roster<M>>,
+    /// Whether all slots are published.
+    all_in_use: bool,
+}
+
+/// Adds up the numbers of a roster, and looks at each slot's state. `None` if the group of a slot has ended.
+fn sum_and_look<M: Machine>(tree: &Tree<M>, roster: &Roster<M>) -> Option<Looked<M>> {
+    let layout = &tree.layout;
+    let (mut totals, mut own) = (roster.totals.clone(), roster.own.clone());
+    let mut words = vec![0; layout.columns.len()];
+    let (mut left, mut all_in_use) = (Vec::new(), true);
+    for (at, entry) in roster.entries.iter().enumerate() {
         for (column, word) in layout.words_of_columns() {
             // Full: comes before the look at the state.
             words[column] = entry
@@ -74,19 +123,19 @@ fn sum<M: Machine>(tree: &Tree<M>, roster: &Roster<M>) -> Option<Sum<M>> {
                 .word(entry.shard, word)
                 .load_signed(MemoryOrder::Full);
         }
-        if state(entry).tag() != State::PUBLISHED && fold(tree, entry, &mut words)? {
-            left.push((at, words.clone()));
+        if state(entry).tag() != State::PUBLISHED {
+            all_in_use = false;
+            if fold(tree, entry, &mut words)? {
+                left.push((at, words.clone()));
+            }
         }
         entry.add_to(layout, &words, &mut totals, &mut own);
     }
-    let folded = Folded {
-        totals,
-        own,
-        errors: vec![Some(0); layout.columns.len()],
-        is_absorbed: false,
-    };
-    let shorter = (!left.is_empty()).then(|| roster.without(layout, &left));
-    Some(Sum { folded, shorter })
+    Some(Looked {
+        folded: folded(tree, totals, own),
+        shorter: (!left.is_empty()).then(|| roster.without(layout, &left)),
+        all_in_use,
+    })
 }
 
 fn state<M: Machine>(entry: &Entry<M>) -> State {
@@ -94,7 +143,7 @@ fn state<M: Machine>(entry: &Entry<M>) -> State {
     State(entry.slot.word(entry.shard, STATE).load(MemoryOrder::Full))
 }
 
-/// Folds the slot, and takes its words as folded. Returns whether it has left the marks; `None` if its group has ended.
+/// Folds a slot, and takes its words as folded. Returns whether it has left the marks; `None` if its group has ended.
 fn fold<M: Machine>(tree: &Tree<M>, entry: &Entry<M>, words: &mut [i64]) -> Option<bool> {
     let node = tree.node(entry.index);
     let mut fold = node.fold.lock();

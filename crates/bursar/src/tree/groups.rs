@@ -278,6 +278,7 @@ impl<M: Machine> Tree<M> {
                 }),
                 publications: M::Word::new(0),
                 changes: M::Word::new(0),
+                retirements: M::Word::new(0),
                 as_of_ns: M::Word::new(0),
                 child_count: M::Word::new(0),
                 references: M::Word::new(0),
@@ -368,7 +369,7 @@ impl<M: Machine> Tree<M> {
         };
         drop(roster);
         // Before the record may be another's. A roster that is made from here on is without it.
-        self.count_change(index);
+        self.count(index, |node| &node.changes);
         let mut siblings = above.children.lock();
         let ordinal = node.ordinal();
         siblings.ordinals[ordinal as usize] = None;
@@ -388,15 +389,15 @@ impl<M: Machine> Tree<M> {
         self.free.lock().records.push(index);
     }
 
-    /// Counts a change in the group and above: rosters of before are not right any more.
-    pub(super) fn count_change(&self, index: u32) {
+    /// Counts something that rosters must know in the group and above.
+    pub(super) fn count(&self, index: u32, of: impl Fn(&Node<M>) -> &M::Word) {
         if self.policy != FlushPolicy::Combining {
             // No rosters.
             return;
         }
         for at in self.chain(index) {
             // Full: pairs with `by_roster`.
-            self.node(at).changes.fetch_add(1, MemoryOrder::Full);
+            of(self.node(at)).fetch_add(1, MemoryOrder::Full);
         }
     }
 }

@@ -82,6 +82,8 @@ pub(crate) struct Node<M: Machine> {
     pub(crate) publications: M::Word,
     /// Number of changes below that make a roster wrong, other than publications.
     pub(super) changes: M::Word,
+    /// Number of times that slots below were retired.
+    pub(super) retirements: M::Word,
     /// Start of the last walk of exactly this scope, ns.
     pub(crate) as_of_ns: M::Word,
     /// Number of children, including removed ones.

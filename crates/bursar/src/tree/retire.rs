@@ -146,6 +146,8 @@ fn retire_step<M: Machine>(
         tree.machine.fence();
     }
     for idle in idle.chunk_by(|one, other| one.index == other.index) {
+        // Before their marks go: a reader by roster that still sees the old count has read marked slots.
+        tree.count(idle[0].index, |node| &node.retirements);
         for some in idle.chunks(tree.shards_per_hold) {
             unmark_idle(tree, some);
         }

@@ -15,9 +15,12 @@
 //!
 //! A read compares `publications` first, so it includes each update that returned before it. It compares `changes` last.
 //!
-//! **A later read of a group above finds what this one found.** A slot whose state is *published* after its words were read was marked
-//! up to the root by then. Of any other slot the read takes the folded words, and folds under the lock of the group's fold: folded
-//! numbers are marked up to the root, or were handed up (`walk.rs`).
+//! **A later read of a group above finds what this one found**: in a marked slot, or in numbers that were folded after this read. The
+//! retirement of a slot is counted in `retirements`, after the fence and before the mark is removed. A read compares that count after
+//! the words. If it is that of the roster, all slots were still marked up to the root when their words had been read. If it is not,
+//! the read adds up again, and looks at the state of each slot after its words. A slot that is published then is marked up to the
+//! root. Of any other the read takes the folded words, and folds under the lock of the group's fold: folded numbers are marked up to the
+//! root, or were handed up (`walk.rs`).
 //!
 //! A slot that has left the marks does not change until it is published again. The read moves it from the roster into the base, so
 //! the reads that follow do not look at it. A slot that is clean and still marked stays: until the fence of its retirement, sections
@@ -50,6 +53,8 @@ pub(crate) struct Roster<M: Machine> {
     /// Counts of the group from before the roster was made.
     pub(super) publications: u64,
     pub(super) changes: u64,
+    /// Count of a moment at which all slots were published.
+    pub(super) retirements: M::Word,
     pub(super) entries: Vec<Entry<M>>,
     /// The base of the totals, and of the own part.
     pub(super) totals: Vec<i64>,
@@ -71,6 +76,8 @@ impl<M: Machine> Roster<M> {
         Self {
             publications: self.publications,
             changes: self.changes,
+            // As of a roster that was just made (`enlist.rs`).
+            retirements: M::Word::new(u64::MAX),
             entries,
             totals,
             own,
@@ -105,11 +112,24 @@ impl<M: Machine> Entry<M> {
         own: &mut [i64],
     ) {
         for (column, _) in layout.words_of_columns() {
-            for number in layout.numbers(column, usize::from(self.home)) {
-                add(&mut totals[number], words[column]);
-                if self.is_own {
-                    add(&mut own[number], words[column]);
-                }
+            self.add_word(layout, column, words[column], totals, own);
+        }
+    }
+
+    /// Adds a word of a column to the numbers that it belongs to.
+    #[inline]
+    pub(super) fn add_word(
+        &self,
+        layout: &Layout,
+        column: usize,
+        value: i64,
+        totals: &mut [i64],
+        own: &mut [i64],
+    ) {
+        for number in layout.numbers(column, usize::from(self.home)) {
+            add(&mut totals[number], value);
+            if self.is_own {
+                add(&mut own[number], value);
             }
         }
     }
