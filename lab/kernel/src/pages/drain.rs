@@ -6,9 +6,9 @@ use bursar_machine::pages::{Block, Order};
 use bursar_machine::{Lock, Shard};
 use bursar_rig::Tasks;
 
-use super::holds::Cause;
 use super::lists::{CpuLists, List};
 use super::pcp::{Guard, PageLists};
+use super::policy::Cause;
 
 impl<M: Tasks> PageLists<M> {
     /// Lowers the pages that the lists of a CPU keep, and gives back the surplus. Must be called at intervals. Returns

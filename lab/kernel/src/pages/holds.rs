@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use hdrhistogram::Histogram;
 
-use super::policy::Measured;
+use super::policy::{Cause, Measured};
 use crate::Padded;
 
 /// Pages above which a hold counts as long, as in the thread.
@@ -16,24 +16,6 @@ pub const LONG_PAGES: u64 = 1_000;
 
 /// Number of places in which samples are collected, so that threads seldom meet there.
 const PLACES: usize = 8;
-
-/// Cause of a hold of the zone's lock: the path by which a CPU came to it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cause {
-    /// A task wants pages: a refill of lists, or a single block.
-    Take,
-    /// A task has freed pages: surplus of lists, or a single block.
-    Free,
-    /// Decay of lists.
-    Decay,
-    /// A drain of lists.
-    Drain,
-}
-
-impl Cause {
-    /// All causes, in the order of [`HoldFigures::by_cause`].
-    pub const ALL: [Self; 4] = [Self::Take, Self::Free, Self::Decay, Self::Drain];
-}
 
 /// One hold.
 #[derive(Clone, Copy, Debug)]

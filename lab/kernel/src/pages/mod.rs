@@ -34,9 +34,9 @@ mod pcp;
 mod policy;
 mod zone;
 
-pub use holds::{Cause, HoldFigures, HoldsOfCause, LONG_PAGES};
+pub use holds::{HoldFigures, HoldsOfCause, LONG_PAGES};
 pub use pcp::{Counts, PageLists};
-pub use policy::{DrainHold, Measured, Release, Settings, ZONE_PAGE_NS};
+pub use policy::{Cause, DrainHold, Measured, Release, Settings, ZONE_PAGE_NS};
 pub use zone::Reclaim;
 
 #[cfg(test)]

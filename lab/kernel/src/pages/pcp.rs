@@ -7,9 +7,9 @@ use bursar_machine::pages::{Block, Frames, Order, ReserveError, ReserveOptions};
 use bursar_machine::{Lock, Machine, Shard};
 use bursar_rig::Tasks;
 
-use super::holds::{Cause, HoldFigures};
+use super::holds::HoldFigures;
 use super::lists::{CpuLists, List};
-use super::policy::Settings;
+use super::policy::{Cause, Settings};
 use super::zone::{Reclaim, Zone};
 use crate::Padded;
 

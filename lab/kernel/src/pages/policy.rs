@@ -3,8 +3,6 @@
 use bursar::pages::Watermarks;
 use bursar::pages::parts::{Limits, batch, high_max, high_min};
 
-use super::holds::Cause;
-
 /// Time under the zone's lock for a page of 4 KiB that the kernel takes or gives back, nanoseconds: 87 to 280.
 ///
 /// `bursar-observe` saw bursts of 2,016 pages on kernels 6.18 in virtual machines: 87 a page on a quiet machine, and 257 to 284 where
@@ -65,6 +63,24 @@ pub enum DrainHold {
     Scaled,
     /// A batch: patch 2 of the thread, which its third version dropped.
     Batch,
+}
+
+/// Cause of a hold of the zone's lock: the path by which a CPU came to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// A task wants pages: a refill of lists, or a single block.
+    Take,
+    /// A task has freed pages: surplus of lists, or a single block.
+    Free,
+    /// Decay of lists.
+    Decay,
+    /// A drain of lists.
+    Drain,
+}
+
+impl Cause {
+    /// All causes, in the order of [`super::HoldFigures::by_cause`].
+    pub const ALL: [Self; 4] = [Self::Take, Self::Free, Self::Decay, Self::Drain];
 }
 
 /// Figures that are recorded of the holds of the zone's lock.

@@ -10,8 +10,8 @@ use bursar_rig::random::Random;
 use bursar_sim::{Settings as SimSettings, Sim, Simulator, Topology};
 use hdrhistogram::Histogram;
 
-use super::holds::Cause;
 use super::lists::List;
+use super::policy::Cause;
 use super::*;
 
 const ZERO: Order = Order::ZERO;

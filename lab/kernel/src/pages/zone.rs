@@ -7,8 +7,8 @@ use bursar_machine::pages::{Block, Order, Pfn, Span};
 use bursar_machine::{AtomicWord, Lock, MemoryOrder};
 use bursar_rig::Tasks;
 
-use super::holds::{Cause, Held, Holds};
-use super::policy::Settings;
+use super::holds::{Held, Holds};
+use super::policy::{Cause, Settings};
 use crate::Padded;
 
 const ABOVE_HIGH: u64 = 0;

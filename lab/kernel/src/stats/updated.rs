@@ -195,6 +195,7 @@ impl<M: Machine> Pushed<M> {
     /// Takes the last group off. One flusher at a time.
     #[doc(alias = "llist_del_first_init")]
     fn pop(&self) -> Option<GroupIndex> {
+        // Acquire: pairs with the exchange of `push`, which writes the group's link before.
         let mut first = self.first.load(MemoryOrder::Acquire);
         loop {
             if first == LAST {
