@@ -46,7 +46,7 @@ pub fn in_unit(value: f64, unit: Unit) -> String {
         Unit::Ns => nanoseconds(value),
         Unit::Ratio => percent(value),
         Unit::Count => quantity(value),
-        Unit::PerSecond if value >= 1e7 => format!("{} M/s", quantity(value / 1e6)),
+        Unit::PerSecond if value >= 1e6 => format!("{} M/s", quantity(value / 1e6)),
         Unit::PerSecond => format!("{}/s", quantity(value)),
         Unit::MbitPerSecond => format!("{} Mbit/s", quantity(value)),
         Unit::Timeline => quantity(value),

@@ -302,7 +302,7 @@ fn list_describes_experiments_from_the_program_itself() {
     let document = parsed(&["list", "memcg-flush", "-f", "json"]);
     assert_eq!(document["parameters"][1]["name"], "readers");
     assert_eq!(document["parameters"][1]["most"], 100_000);
-    assert_eq!(document["variants"].as_array().map(Vec::len), Some(20));
+    assert_eq!(document["variants"].as_array().map(Vec::len), Some(22));
     let loads = document["loads"].as_array().expect("a list");
     let of = |name: &str| loads.iter().find(|load| load["name"] == name);
     let seconds = |name: &str, key: &str| of(name).and_then(|load| load[key].as_f64());

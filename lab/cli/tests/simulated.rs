@@ -32,11 +32,9 @@ fn a_document_says_which_machine_was_simulated_and_nothing_of_the_host() {
     assert_eq!(machine["cpus"], 8);
     assert_eq!(machine["nodes"], 2);
     assert_eq!(machine["hz"], 1000);
-    assert!(
-        machine["model"]
-            .as_str()
-            .is_some_and(|model| model.starts_with("ensemble of 20 draws fnv1a64:"))
-    );
+    assert!(machine["model"].as_str().is_some_and(
+        |model| model.starts_with("ensemble of ") && model.contains(" draws fnv1a64:")
+    ));
     for key in ["system", "backend"] {
         assert!(!machine.contains_key(key), "{key}");
     }
