@@ -125,7 +125,7 @@ impl Outcome {
             let OfCause { pages, waited_ns } = of_cause;
             let (moved, waited) = (pages.summary(), waited_ns.summary());
             let waits = waited_ns.above(0);
-            let sum = |it: &Summary| it.mean * it.samples as f64;
+            let sum = |it: &Summary| (it.mean * it.samples as f64).round();
             for (info, value) in infos.iter().zip([
                 sum(&moved),
                 (pages.above(LONG_PAGES) - pages.above(VERY_LONG_PAGES)) as f64,
