@@ -25,7 +25,7 @@ const TABLE_PAGES: u64 = 512;
 /// Order of a huge page.
 const HUGE: Order = Order::new(9);
 /// Longest computation in one go, which keeps its CPU from others.
-const COMPUTE_NS: u64 = 400_000;
+const COMPUTE_NS: u64 = 100_000;
 
 /// State that a task shares with all others.
 pub(super) struct Scene<'a, M: Timers> {
