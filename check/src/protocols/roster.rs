@@ -1,4 +1,4 @@
-//! Reads by roster against all that makes a roster wrong: slots that are published or retired, groups that end and are born again,
+//! Reads by roster against all that a roster must bear: slots that are published or retired, groups that end and are born again,
 //! numbers that move up while a roster is made.
 
 use bursar::{Group, Limits};

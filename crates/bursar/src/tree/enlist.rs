@@ -32,7 +32,7 @@ pub(super) fn make_roster<M: Machine>(tree: &Tree<M>, scope: u32) {
         totals: zeroes.clone(),
         own: zeroes,
     };
-    // A read looks at both counts again. A roster that is outgrown already would only take memory.
+    // A read looks at the counts again. A roster that is outgrown already would only take memory.
     if enlist(tree, scope, None, &mut roster, &mut Vec::new()).is_none()
         || node.has_outgrown(&roster)
     {

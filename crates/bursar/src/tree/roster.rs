@@ -2,7 +2,7 @@
 //!
 //! Most exact reads find the slots in use that the last one found. For these a group keeps a *roster*: the marked slots of its
 //! subtree, and a base such that the base and the words of these slots add up to the group's numbers. A read by roster takes the lock
-//! of its group's fold for a moment, writes to no group below, and looks at one line or two for each slot.
+//! of its group's fold for a moment, and looks at one line or two for each slot. It writes to no group below, unless a slot was retired.
 //!
 //! Why the base stays right: words are never reset. A fold adds a difference to a group's totals and remembers the word, so totals
 //! minus remembered words do not change. A hand-up moves numbers inside the sum. So neither a fold, nor a walk, nor the retirement of
@@ -53,7 +53,7 @@ pub(crate) struct Roster<M: Machine> {
     /// Counts of the group from before the roster was made.
     pub(super) publications: u64,
     pub(super) changes: u64,
-    /// Count of a moment at which all slots were published.
+    /// Count of a moment at which all slots were published; [`u64::MAX`] before there was one.
     pub(super) retirements: M::Word,
     pub(super) entries: Vec<Entry<M>>,
     /// The base of the totals, and of the own part.

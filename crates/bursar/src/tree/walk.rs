@@ -120,11 +120,12 @@ impl<M: Machine> Tree<M> {
             return Some(0);
         }
         let sample = node.sample();
+        // Lock order: a parent's fold before its child's.
+        let mut fold = node.fold.lock();
+        // Under the lock: the task that removes a mark may set it again before it releases the lock.
         if !node.dirty.is_empty() {
             return None;
         }
-        // Lock order: a parent's fold before its child's.
-        let mut fold = node.fold.lock();
         let mut count = 0;
         let next = self.fold_some(&mut fold, child, 0, |_, _| count += 1);
         if self.is_child(parent, node, &fold) {

@@ -634,6 +634,25 @@ model!(
     }
 );
 
+// The group below leaves the marks of the middle, and is marked again. A reader of the root finds the update that marked it.
+model!(
+    a_walk_finds_a_group_that_leaves_and_is_used_again,
+    3,
+    |kind| {
+        let listed = Listed::new(kind);
+        // The next pass finds the slot idle.
+        listed.books.memory.tick();
+        let retirer = spawn_on(1, {
+            let books = listed.books.clone();
+            move || books.memory.tick()
+        });
+        run_on(0);
+        listed.leaf().add(ROWS, 1);
+        assert_eq!(rows(&listed.books.root), 2);
+        retirer.join().unwrap();
+    }
+);
+
 // The group below ends, and its record is used again elsewhere.
 model!(removal_against_a_read_by_roster, 3, |kind| {
     let mut listed = Listed::new(kind);
