@@ -305,7 +305,9 @@ impl Rule {
                     (Ruling::Inconclusive, "the interval holds the margin")
                 } else {
                     let seen = confidence_of_mean(control).is_some_and(|(lo, _)| lo > *margin);
-                    with_control(Ruling::Reproduced, seen, surely(control).1 < *margin)
+                    let blind =
+                        confidence_of_mean(control).is_some() && surely(control).1 < *margin;
+                    with_control(Ruling::Reproduced, seen, blind)
                 }
             }
             Self::Equivalent { margin, .. } => {
@@ -313,7 +315,9 @@ impl Rule {
                     let is_outside = |(lo, hi): (f64, f64)| *margin < lo || hi < -margin;
                     let seen = confidence_of_mean(control).is_some_and(is_outside);
                     let (lo, hi) = surely(control);
-                    with_control(Ruling::Equivalent, seen, -margin < lo && hi < *margin)
+                    let blind =
+                        confidence_of_mean(control).is_some() && -margin < lo && hi < *margin;
+                    with_control(Ruling::Equivalent, seen, blind)
                 } else if hi < -margin || *margin < lo {
                     (Ruling::NotReproduced, "surely outside of the margin")
                 } else {

@@ -1,15 +1,17 @@
 //! Charging as the kernel does: counters up the tree with limits, and per-CPU stock (`mm/page_counter.c`, `mm/memcontrol.c`).
 //!
-//! A charge first takes from its CPU's stock of the group. If that has too little, it adds a batch of [`BATCH`] pages to
+//! A charge first takes from its CPU's stock of the group. If that has too little, it adds a batch of 64 pages to
 //! the group and all ancestors, or what it needs if the batch does not fit, and keeps the rest as stock. A counter adds,
 //! compares with its limit, and undoes what is too much. So usage contains all stock, and a large charge that fails may
 //! make a small one fail that would fit.
 //!
 //! A CPU's stock has slots, one for each of the groups that charged there last: one slot until 2025, seven since. A group
-//! without a slot takes that of another, whose pages then go back to the counters. A slot above [`BATCH`] goes back whole.
+//! without a slot takes that of another, whose pages then go back to the counters. A slot above one batch goes back whole.
 //!
 //! Draining looks at the stock of each CPU. The kernel queues work on the CPUs that hold some of the group; here the
 //! drainer does that work itself, with the lock of their stock. Isolated CPUs are not modelled.
+//!
+//! Simplified: victims of a full stock are taken in turn, and a slot without pages is free for any group.
 
 use bursar_machine::{AtomicWord, Lock, Machine, MemoryOrder};
 

@@ -26,6 +26,7 @@ enum Bug {
     FoldedUnpublished,
     RosterTrusted,
     RosterRecounted,
+    RetirementCountedLate,
 }
 
 #[rustfmt::skip]
@@ -49,6 +50,8 @@ pub(super) fn all<M: Watched>() -> Vec<Planted<M>> {
             by_roster, Some(Bug::RosterTrusted), None;
         "roster-recounted": "a roster without a retired slot takes the count of publications of that moment, and the slot is published again by then",
             by_roster, Some(Bug::RosterRecounted), None;
+        "retirement-counted-late": "a slot's mark is removed before readers by roster are told that it is retired",
+            by_roster, Some(Bug::RetirementCountedLate), None;
     ]
 }
 
@@ -78,6 +81,8 @@ struct Group {
 #[derive(Clone)]
 struct Roster {
     publications: u64,
+    /// Retirements before all slots were seen published; `None` if one of them may be retired.
+    retirements: Option<u64>,
     shards: Vec<Shard>,
     base: u64,
 }
@@ -91,6 +96,8 @@ struct World<M: Machine> {
     /// Whether the group is marked in the root.
     dirty: M::Word,
     publications: M::Word,
+    /// Number of times that slots were retired.
+    retirements: M::Word,
     roster: M::Mutex<Option<Roster>>,
     /// Locked before the group.
     root: M::Mutex<Root>,
@@ -217,13 +224,22 @@ impl<M: Machine> World<M> {
         if self.publications.load(MemoryOrder::Full) != roster.publications {
             return None;
         }
+        let retirements = || self.retirements.load(MemoryOrder::Full);
+        let word = |shard| self.slot.word(shard, WORD).load(MemoryOrder::Full);
+        if roster.retirements.is_some() {
+            let words: u64 = roster.shards.iter().map(|&shard| word(shard)).sum();
+            if roster.retirements == Some(retirements()) {
+                return Some(roster.base.wrapping_add(words));
+            }
+        }
         let mut next = Roster {
+            retirements: Some(retirements()),
             shards: Vec::new(),
             ..roster
         };
         let mut sum = roster.base;
         for shard in roster.shards {
-            let word = self.slot.word(shard, WORD).load(MemoryOrder::Full);
+            let word = word(shard);
             let is_published = self.state(shard).tag() == State::PUBLISHED;
             if is_published || self.has(Bug::RosterTrusted) {
                 sum = sum.wrapping_add(word);
@@ -238,6 +254,7 @@ impl<M: Machine> World<M> {
             if !is_marked && self.state(shard).tag() == State::CLEAN {
                 next.base = next.base.wrapping_add(folded);
             } else {
+                next.retirements = None;
                 next.shards.push(shard);
             }
         }
@@ -251,6 +268,7 @@ impl<M: Machine> World<M> {
     fn make_roster(&self) -> Option<Roster> {
         let mut roster = Roster {
             publications: self.publications.load(MemoryOrder::Full),
+            retirements: None,
             shards: Vec::new(),
             base: 0,
         };
@@ -298,7 +316,13 @@ impl<M: Machine> World<M> {
             self.unmark(&idle);
         }
         self.machine.fence();
+        if !self.has(Bug::RetirementCountedLate) {
+            self.retirements.fetch_add(1, MemoryOrder::Full);
+        }
         self.unmark_idle(&idle);
+        if self.has(Bug::RetirementCountedLate) {
+            self.retirements.fetch_add(1, MemoryOrder::Full);
+        }
         self.leave_root();
     }
 
@@ -368,6 +392,7 @@ fn world<M: Machine>(machine: &M, bug: Option<Bug>) -> World<M> {
         published: word(),
         dirty: word(),
         publications: word(),
+        retirements: word(),
         roster: M::Mutex::new(None),
         root: M::Mutex::new(Root::default()),
         group: M::Mutex::new(Group {
@@ -407,6 +432,8 @@ fn by_roster<M: Watched>(machine: &M, seed: u64, bug: Option<Bug>) {
     let list = || *world.roster.lock() = world.make_roster();
     if is_listed {
         list();
+        // Looks at the slot, so the next read need not.
+        world.read_group();
     }
     let read = |_: Random| {
         if !is_listed {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bursar_machine::{AtomicWord, Lock, Machine, MemoryOrder, STATE, Slot, State};
 
+use super::node::Node;
 use super::reading::Folded;
 use super::roster::{Entry, Roster};
 use super::{Layout, Tree};
@@ -25,24 +26,16 @@ pub(super) fn by_roster<M: Machine>(
         return None;
     }
     *looked_at += roster.entries.len() as u64;
-    let mut folded = sum(tree, roster);
-    // Full, here and below: comes after the words, and before the looks at states. See `roster.rs`.
-    let retirements = node.retirements.load(MemoryOrder::Full);
-    let mut shorter = None;
-    if retirements != roster.retirements.load(MemoryOrder::Full) {
-        *looked_at += roster.entries.len() as u64;
-        let looked = sum_and_look(tree, roster)?;
-        if looked.all_in_use {
-            roster.retirements.store(retirements, MemoryOrder::Full);
-        }
-        (folded, shorter) = (looked.folded, looked.shorter);
-    }
+    let (folded, next) = match sum(tree, node, roster) {
+        Some(folded) => (folded, None),
+        None => sum_and_look(tree, node, roster)?,
+    };
     // Full: comes last. See `roster.rs`.
     if node.changes.load(MemoryOrder::Full) != roster.changes {
         return None;
     }
-    if let Some(shorter) = shorter {
-        let mut shorter = Some(Arc::new(shorter));
+    if let Some(next) = next {
+        let mut next = Some(Arc::new(next));
         let mut fold = node.fold.lock();
         // Another reader may have been first, or a walk made another. The one before is dropped when the lock is free again.
         if fold
@@ -50,72 +43,77 @@ pub(super) fn by_roster<M: Machine>(
             .as_ref()
             .is_some_and(|now| Arc::ptr_eq(now, roster))
         {
-            std::mem::swap(&mut fold.roster, &mut shorter);
+            std::mem::swap(&mut fold.roster, &mut next);
         }
     }
     Some(folded)
 }
 
-/// Adds up the words of a roster.
-fn sum<M: Machine>(tree: &Tree<M>, roster: &Roster<M>) -> Folded {
+/// Adds up the words of a roster. `None` if slots may have been retired.
+fn sum<M: Machine>(tree: &Tree<M>, node: &Node<M>, roster: &Roster<M>) -> Option<Folded> {
+    // Full: the second look comes after the words. See `roster.rs`.
+    let all_are_in_use = || roster.retirements == Some(node.retirements.load(MemoryOrder::Full));
+    if !all_are_in_use() {
+        return None;
+    }
     let layout = &tree.layout;
     let (mut totals, mut own) = (roster.totals.clone(), roster.own.clone());
-    for_each_ahead(layout, &roster.entries, |entry| {
+    for entry in ahead(layout, &roster.entries) {
         for (column, word) in layout.words_of_columns() {
-            // Full: comes before the look at `retirements`.
+            // Full: comes before the second look at `retirements`.
             let value = entry
                 .slot
                 .word(entry.shard, word)
                 .load_signed(MemoryOrder::Full);
             entry.add_word(layout, column, value, &mut totals, &mut own);
         }
-    });
-    folded(tree, totals, own)
+    }
+    all_are_in_use().then(|| folded(layout, totals, own))
 }
 
-fn folded<M: Machine>(tree: &Tree<M>, totals: Vec<i64>, own: Vec<i64>) -> Folded {
+fn folded(layout: &Layout, totals: Vec<i64>, own: Vec<i64>) -> Folded {
     Folded {
         totals,
         own,
-        errors: vec![Some(0); tree.layout.columns.len()],
+        errors: vec![Some(0); layout.columns.len()],
         is_absorbed: false,
     }
 }
 
-/// Calls `each` with one entry after the other, whose words are fetched ahead.
-fn for_each_ahead<M: Machine>(
-    layout: &Layout,
-    entries: &[Entry<M>],
-    mut each: impl FnMut(&Entry<M>),
-) {
-    entries
-        .iter()
-        .take(SLOTS_AHEAD)
-        .for_each(|entry| entry.prefetch(layout));
-    for (at, entry) in entries.iter().enumerate() {
-        if let Some(ahead) = entries.get(at + SLOTS_AHEAD) {
-            ahead.prefetch(layout);
-        }
-        each(entry);
-    }
+/// The entries, one after the other, with the words of those that follow fetched ahead.
+fn ahead<'a, M: Machine>(
+    layout: &'a Layout,
+    entries: &'a [Entry<M>],
+) -> impl Iterator<Item = &'a Entry<M>> {
+    let fetch = |entry: &Entry<M>| entry.prefetch(layout);
+    entries.iter().take(SLOTS_AHEAD).for_each(fetch);
+    entries.iter().enumerate().map(move |(at, entry)| {
+        entries.get(at + SLOTS_AHEAD).into_iter().for_each(fetch);
+        entry
+    })
 }
 
-/// Numbers of a roster of which slots were retired.
-struct Looked<M: Machine> {
-    folded: Folded,
-    /// The roster without the slots that have left the marks; `None` if all are still there.
-    shorter: Option<Roster<M>>,
-    /// Whether all slots are published.
-    all_in_use: bool,
-}
-
-/// Adds up the numbers of a roster, and looks at each slot's state. `None` if the group of a slot has ended.
-fn sum_and_look<M: Machine>(tree: &Tree<M>, roster: &Roster<M>) -> Option<Looked<M>> {
+/// Adds up the numbers of a roster, and looks at each slot's state. Returns the roster without the slots that have left the marks,
+/// too, unless it is as before. `None` if the group of a slot has ended.
+fn sum_and_look<M: Machine>(
+    tree: &Tree<M>,
+    node: &Node<M>,
+    roster: &Roster<M>,
+) -> Option<(Folded, Option<Roster<M>>)> {
     let layout = &tree.layout;
+    // Full: comes before the looks at the states.
+    let retirements = node.retirements.load(MemoryOrder::Full);
+    let mut next = Roster {
+        publications: roster.publications,
+        changes: roster.changes,
+        retirements: Some(retirements),
+        entries: Vec::with_capacity(roster.entries.len()),
+        totals: roster.totals.clone(),
+        own: roster.own.clone(),
+    };
     let (mut totals, mut own) = (roster.totals.clone(), roster.own.clone());
     let mut words = vec![0; layout.columns.len()];
-    let (mut left, mut all_in_use) = (Vec::new(), true);
-    for (at, entry) in roster.entries.iter().enumerate() {
+    for entry in ahead(layout, &roster.entries) {
         for (column, word) in layout.words_of_columns() {
             // Full: comes before the look at the state.
             words[column] = entry
@@ -123,19 +121,21 @@ fn sum_and_look<M: Machine>(tree: &Tree<M>, roster: &Roster<M>) -> Option<Looked
                 .word(entry.shard, word)
                 .load_signed(MemoryOrder::Full);
         }
-        if state(entry).tag() != State::PUBLISHED {
-            all_in_use = false;
-            if fold(tree, entry, &mut words)? {
-                left.push((at, words.clone()));
-            }
-        }
+        let is_published = state(entry).tag() == State::PUBLISHED;
+        let has_left = !is_published && fold(tree, entry, &mut words)?;
         entry.add_to(layout, &words, &mut totals, &mut own);
+        if has_left {
+            entry.add_to(layout, &words, &mut next.totals, &mut next.own);
+            continue;
+        }
+        if !is_published {
+            next.retirements = None;
+        }
+        next.entries.push(entry.clone());
     }
-    Some(Looked {
-        folded: folded(tree, totals, own),
-        shorter: (!left.is_empty()).then(|| roster.without(layout, &left)),
-        all_in_use,
-    })
+    let is_new = next.retirements.is_some() || next.entries.len() < roster.entries.len();
+    next.entries.shrink_to_fit();
+    Some((folded(layout, totals, own), is_new.then_some(next)))
 }
 
 fn state<M: Machine>(entry: &Entry<M>) -> State {

@@ -26,8 +26,8 @@ pub(super) fn make_roster<M: Machine>(tree: &Tree<M>, scope: u32) {
         // Full: loaded before we look at any mark.
         publications: node.publications.load(MemoryOrder::Full),
         changes: node.changes.load(MemoryOrder::Full),
-        // Not that of now, because a slot may be clean already: the first read looks at all.
-        retirements: M::Word::new(u64::MAX),
+        // A slot may be clean already: the first read looks at all.
+        retirements: None,
         entries: Vec::new(),
         totals: zeroes.clone(),
         own: zeroes,

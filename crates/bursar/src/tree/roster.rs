@@ -53,8 +53,8 @@ pub(crate) struct Roster<M: Machine> {
     /// Counts of the group from before the roster was made.
     pub(super) publications: u64,
     pub(super) changes: u64,
-    /// Count of a moment at which all slots were published; [`u64::MAX`] before there was one.
-    pub(super) retirements: M::Word,
+    /// Count of the group from before all slots were seen published; `None` if one of them may be retired.
+    pub(super) retirements: Option<u64>,
     pub(super) entries: Vec<Entry<M>>,
     /// The base of the totals, and of the own part.
     pub(super) totals: Vec<i64>,
@@ -62,28 +62,6 @@ pub(crate) struct Roster<M: Machine> {
 }
 
 impl<M: Machine> Roster<M> {
-    /// The same with some slots in the base, of which `left` has the places, ascending, and the words by column.
-    pub(super) fn without(&self, layout: &Layout, left: &[(usize, Vec<i64>)]) -> Self {
-        let (mut totals, mut own) = (self.totals.clone(), self.own.clone());
-        let mut entries = Vec::with_capacity(self.entries.len() - left.len());
-        let mut next = left.iter().peekable();
-        for (at, entry) in self.entries.iter().enumerate() {
-            match next.next_if(|(gone, _)| *gone == at) {
-                Some((_, words)) => entry.add_to(layout, words, &mut totals, &mut own),
-                None => entries.push(entry.clone()),
-            }
-        }
-        Self {
-            publications: self.publications,
-            changes: self.changes,
-            // As of a roster that was just made (`enlist.rs`).
-            retirements: M::Word::new(u64::MAX),
-            entries,
-            totals,
-            own,
-        }
-    }
-
     /// Adds a group's part of the base.
     pub(super) fn add_base(&mut self, base: &[i64], is_own: bool) {
         for (column, &value) in base.iter().enumerate() {
@@ -96,8 +74,10 @@ impl<M: Machine> Roster<M> {
 
     /// Adds a slot in use. `seen` has its words as the group's numbers have them, by column.
     pub(super) fn add_slot(&mut self, layout: &Layout, seen: &[i64], entry: Entry<M>) {
-        let minus: Vec<i64> = seen.iter().map(|word| word.wrapping_neg()).collect();
-        entry.add_to(layout, &minus, &mut self.totals, &mut self.own);
+        for (column, _) in layout.words_of_columns() {
+            let value = seen[column].wrapping_neg();
+            entry.add_word(layout, column, value, &mut self.totals, &mut self.own);
+        }
         self.entries.push(entry);
     }
 }

@@ -33,7 +33,7 @@ const PARTS: [(&str, &str); 8] = [
     ("drains", "{drains} tasks empty the lists of all CPUs"),
     ("decay_period_ms", "the lists of each CPU, {listed_pages} pages, decay each {decay_period_ms} ms"),
     ("workers", "{workers} tasks map, fault, rewrite and unmap {worker_mib} MiB each"),
-    ("shells", "{shells} shells run {processes} processes, which compute {page_compute_ns} ns a page"),
+    ("shells", "{shells} shells run {processes} processes"),
     ("bystanders", "{bystanders} bystanders take or free {bystander_pages} pages"),
     ("batch_pages", "at most {batch_pages} pages a batch"),
 ];

@@ -1,8 +1,8 @@
 //! The readers: tasks that read the statistics of a group now and then.
 //!
 //! # Updates that a read makes
-//! A reader that opens the file for each read charges kernel memory to its own group, and so changes the statistics that
-//! it reads. Measured on 6.18 with the trace events of group `memcg` of one thread that reads `memory.stat` 1,000 times
+//! A reader that opens the file for each read changes the statistics of kernel memory of its own group, which it then reads.
+//! (The charge itself is left out.) Measured on 6.18 with the trace events of group `memcg` of one thread that reads `memory.stat` 1,000 times
 //! (`read_updates.c`): opening, reading and closing changes `MEMCG_KMEM` by +2 and by -2 pages in each read (2,008
 //! events), and 613 times, in another run 66, a statistic of the lruvec. 66 of these belong to the end of the process
 //! (anonymous pages, page tables). We take the rest, at most 0.55 a read, for bytes of slab, which the kernel hands on
@@ -52,7 +52,7 @@ fn open<M: Tasks, S: Subject<M>>(subject: &S, group: GroupIndex) {
     subject.add(group, Stat::Kernel, OPEN_FILE_PAGES);
 }
 
-/// The updates after it. Slab goes up and down by turns.
+/// The updates after it. Slab goes up in reads of even number and down in others.
 fn close<M: Tasks, S: Subject<M>>(subject: &S, group: GroupIndex, nth: u64, random: &mut Random) {
     subject.add(group, Stat::Kernel, -OPEN_FILE_PAGES);
     if random.below(1_000) < SLAB_READS_PER_MILLE {

@@ -161,7 +161,7 @@ impl Settings {
     fn drain_pages(&self) -> u32 {
         match self.drain {
             DrainHold::Scaled => self.limits.scaled_batch_max(),
-            DrainHold::Batch => self.limits.batch,
+            DrainHold::Batch => self.piece_pages(),
         }
     }
 }

@@ -5,7 +5,8 @@
 //!
 //! All flushes share one completion ([`Completion`]). The flusher arms it before the flush becomes visible as running,
 //! and completes it after that. In the other order, a reader could join and find the completion of the last flush still
-//! done (`bursar-lab explore --planted`, `late-rearm`).
+//! done (`bursar-lab explore --planted`, `late-rearm`). One window stays: a second flush may arm the completion between the end of the
+//! first and its completion. Readers that join the second then return at once.
 
 use bursar_machine::{AtomicWord, Lock, Machine, MemoryOrder};
 

@@ -21,14 +21,12 @@ pub(super) struct Flushed<M: Machine> {
     machine: M,
     rule: Rule,
     pub(super) rstat: Rstat<M>,
-    /// 1 while a flush of the whole tree runs that others skip.
+    /// 1 while a task flushes by [`Flushed::run_flagged`].
     ongoing: Padded<M::Word>,
     /// The flush of the whole tree that others may join.
     pub(super) shared: SharedFlush<M>,
     /// Turn to flush a subtree.
     pub(super) turn: Turn<M>,
-    /// 1 while a reader has the turn by [`Claim::Flag`].
-    flag: Padded<M::Word>,
     pub(super) costs: Costs<M>,
     /// Begin of the last flush of the whole tree.
     root_began_ns: Padded<M::Word>,
@@ -50,7 +48,6 @@ impl<M: Machine> Flushed<M> {
         Ok(Self {
             rule,
             rstat: Rstat::new(machine, threshold, listing, substrate, parents, statistics)?,
-            flag: Padded(M::Word::new(0)),
             ongoing: Padded(M::Word::new(0)),
             shared: SharedFlush::new(),
             turn: Turn::new(),
@@ -143,32 +140,28 @@ impl<M: Machine> Flushed<M> {
                     true
                 }
             }
-            Claim::Flag => {
-                // Full: as the kernel's exchange; one of the readers that come at once finds 0. Pairs with the store below.
-                let is_free = self.flag.0.swap(1, MemoryOrder::Full) == 0;
-                if is_free {
-                    self.run(group);
-                    // Release: pairs with the swap above.
-                    self.flag.0.store(0, MemoryOrder::Release);
-                }
-                is_free
-            }
+            Claim::Flag => self.run_flagged(group),
         }
     }
 
     /// Flushes the whole tree, unless another task is doing so.
     fn flush_or_skip(&self) {
-        // Relaxed: the look spares the line to readers that skip. Full: as the kernel's exchange; one of the readers
-        // that come at once finds 0. Pairs with the store below.
-        if self.ongoing.0.load(MemoryOrder::Relaxed) == 1
-            || self.ongoing.0.swap(1, MemoryOrder::Full) == 1
-        {
+        // Relaxed: the look spares the line to readers that skip.
+        if self.ongoing.0.load(MemoryOrder::Relaxed) == 1 || !self.run_flagged(ROOT) {
             count(&self.tally.skips);
-            return;
         }
-        self.run(ROOT);
+    }
+
+    /// Flushes the group, unless another task has the flag; returns whether it did.
+    fn run_flagged(&self, group: GroupIndex) -> bool {
+        // Full: as the kernel's exchange; one of the readers that come at once finds 0. Pairs with the store below.
+        if self.ongoing.0.swap(1, MemoryOrder::Full) == 1 {
+            return false;
+        }
+        self.run(group);
         // Release: pairs with the swap above; the next flusher sees the totals of this one.
         self.ongoing.0.store(0, MemoryOrder::Release);
+        true
     }
 
     /// Flushes the group under the mutex, unless too many wait for it, or an earlier holder has made the flush

@@ -79,18 +79,21 @@ impl<M: Machine> Rstat<M> {
     #[doc(alias = "__mod_memcg_state")]
     #[inline]
     pub(super) fn add(&self, group: GroupIndex, statistic: usize, delta: i64) {
-        let shard = self.states.add(group, statistic, delta);
-        self.updated.mark(shard, group);
-        self.counts.count(shard, group, delta);
+        self.update(group, statistic, delta, delta);
     }
 
     /// Adds `delta` bytes to a statistic that counts bytes, as [`Rstat::add`] does.
     #[doc(alias = "__mod_memcg_lruvec_state")]
     #[inline]
     pub(super) fn add_bytes(&self, group: GroupIndex, statistic: usize, delta: i64) {
+        self.update(group, statistic, delta, self.counts.updates_of_bytes(delta));
+    }
+
+    #[inline]
+    fn update(&self, group: GroupIndex, statistic: usize, delta: i64, updates: i64) {
         let shard = self.states.add(group, statistic, delta);
         self.updated.mark(shard, group);
-        self.counts.count_bytes(shard, group, delta);
+        self.counts.count(shard, group, updates);
     }
 
     /// Returns the total as of the last flush of `group`.

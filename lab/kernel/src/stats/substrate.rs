@@ -6,7 +6,7 @@ pub struct Substrate {
     /// Interval between calls of [`super::Published::flush_periodic`]; rate-limited flushes rely on it.
     pub flush_period_ns: u64,
     /// Number of CPUs for which a flush keeps the global lock before it drops the lock if another task wants it. The
-    /// kernel came to 1; [`usize::MAX`] never drops it.
+    /// kernel came to 1; [`usize::MAX`] never drops it. `kernel-6.17` drops it after each, whether wanted or not.
     pub cpus_a_hold: usize,
     /// Whether readers check thresholds.
     pub gate: Gate,

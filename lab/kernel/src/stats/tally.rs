@@ -17,7 +17,7 @@ pub struct Counts {
     pub waits: u64,
     /// Acquisitions of a flush lock that found it taken.
     pub lock_waits: u64,
-    /// Times that a flush dropped the global lock half-way because another task wanted it.
+    /// Times that a flush dropped the global lock half-way: because another task wanted it, or always (`kernel-6.17`).
     pub lock_drops: u64,
 }
 

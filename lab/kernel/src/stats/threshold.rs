@@ -139,19 +139,18 @@ impl<M: Machine> UpdateCounts<M> {
         }
     }
 
-    /// Counts an update of `group` by `delta` bytes on `shard`.
+    /// Updates that `delta` bytes count as.
     #[doc(alias = "memcg_state_val_in_pages")]
     #[inline]
-    pub(super) fn count_bytes(&self, shard: Shard, group: GroupIndex, delta: i64) {
-        let delta = match self.kind {
+    pub(super) fn updates_of_bytes(&self, delta: i64) -> i64 {
+        match self.kind {
             Threshold::Global => delta,
             Threshold::PerGroup(_) if delta == 0 => 0,
             Threshold::PerGroup(_) => (delta.abs() / PAGE_SIZE).max(1) * delta.signum(),
-        };
-        self.count(shard, group, delta);
+        }
     }
 
-    /// Counts an update of `group` by `delta` on `shard`.
+    /// Counts `delta` updates of `group` on `shard`.
     #[doc(alias = "memcg_rstat_updated")]
     #[inline]
     pub(super) fn count(&self, shard: Shard, group: GroupIndex, delta: i64) {

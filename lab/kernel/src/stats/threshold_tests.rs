@@ -172,14 +172,17 @@ fn a_gate_that_is_open_asks_no_count() {
 #[test]
 fn bytes_of_slab_are_updates_in_6_5_and_pages_since() {
     let (counts, limit) = of(Threshold::Global);
-    counts.count_bytes(CPU, 2, -(limit as i64) - 64);
+    let count_bytes = |counts: &UpdateCounts<_>, bytes| {
+        counts.count(CPU, 2, counts.updates_of_bytes(bytes));
+    };
+    count_bytes(&counts, -(limit as i64) - 64);
     assert!(counts.is_due(2), "each byte is an update");
     let (counts, limit) = per_group(|_| ());
-    counts.count_bytes(CPU, 2, -(limit + 64));
+    count_bytes(&counts, -(limit + 64));
     assert_eq!(pending(&counts, 2), [0], "less than a batch of pages");
-    counts.count_bytes(CPU, 2, (limit + 64) * 4096);
+    count_bytes(&counts, (limit + 64) * 4096);
     assert!(counts.is_due(2));
     let (counts, _) = per_group(|_| ());
-    (0..64).for_each(|_| counts.count_bytes(CPU, 2, 1));
+    (0..64).for_each(|_| count_bytes(&counts, 1));
     assert_eq!(pending(&counts, 2), [64], "a part of a page is one");
 }

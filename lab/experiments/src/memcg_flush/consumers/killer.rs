@@ -6,7 +6,8 @@
 //! times of waiting tasks on its own, without these statistics.
 //!
 //! A decision is wrong if the victim was not the largest tenant, or nearly so, both when the decision began and when it
-//! ended. A decision by numbers that were true at either moment is right.
+//! ended. A decision by numbers that were true at either moment is right. A killer that reads
+//! `pgscan` is judged by size, too.
 
 use bursar_rig::Tasks;
 

@@ -86,15 +86,14 @@ pub(super) fn report(rounds: &[Round], metrics: &mut Metrics) {
     metrics.spread(PAIR_LATENCY, rounds.iter().map(|it| it.latency_ns));
     let errors = rounds.iter().flat_map(|it| it.pair_errors.iter().copied());
     metrics.spread(PAIR_ERROR_PAGES, errors);
-    for (info, error) in [
-        (
-            OVERHEAD_ERROR_PAGES,
-            (|it| it.overhead_error) as fn(&Round) -> u64,
-        ),
-        (OVERHEAD_CURRENT_PAGES, |it| it.overhead_current),
-    ] {
-        metrics.spread(info, rounds.iter().map(error));
-    }
+    metrics.spread(
+        OVERHEAD_ERROR_PAGES,
+        rounds.iter().map(|it| it.overhead_error),
+    );
+    metrics.spread(
+        OVERHEAD_CURRENT_PAGES,
+        rounds.iter().map(|it| it.overhead_current),
+    );
 }
 
 #[cfg(test)]
