@@ -382,7 +382,7 @@ fn frees(document: &Document) -> Option<String> {
     };
     Some(format!(
         "With Linux 6.19's policy (batched), {} of {} pages wait longest: {} at p99, and {} {}. With Bursar {} wait {}, and {} {}. \
-         Its pages moved are no gain over Linux's: its records are small, so the model has a page take less time under its lock.",
+         Pages moved do not compare: Bursar's take less time under the lock.",
         long.1,
         Load(&document.parameters).number("bystander_pages"),
         nanoseconds(long.0),
