@@ -7,7 +7,7 @@ use toml::Table;
 
 use crate::document::VariantResult;
 use crate::workload::{RunError, Sizing, Workload};
-use crate::{memcg_flush, pcp_batch_free, vmstat_spread};
+use crate::{memcg_flush, memcg_stock, pcp_batch_free, vmstat_spread};
 
 /// Parts of an experiment.
 pub(crate) struct Entry {
@@ -71,6 +71,7 @@ experiments! {
     "memcg-flush": MemcgFlush = memcg_flush;
     "vmstat-spread": VmstatSpread = vmstat_spread;
     "pcp-batch-free": PcpBatchFree = pcp_batch_free;
+    "memcg-stock": MemcgStock = memcg_stock;
 }
 
 #[cfg(test)]
@@ -83,6 +84,7 @@ mod tests {
             ("memcg-flush", 384, "readers", 50, 500),
             ("vmstat-spread", 72, "rewrites", 4, 1),
             ("pcp-batch-free", 316, "exiters", 4, 40),
+            ("memcg-stock", 72, "work_ns", 4_000, 500),
         ] {
             let mut table = crate::experiment_named(name).expect("its file").parameters;
             let [less, more] = [less, more].map(|value| {

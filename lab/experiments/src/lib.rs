@@ -7,7 +7,7 @@
 //!
 //! Layers, bottom-up: [`measure`]; [`metrics`]; [`machine_info`], [`verdict`], [`document`], [`compare`];
 //! [`experiment`] with [`draws`], [`settings`]; [`workload`]; [`page_allocators`]; [`memcg_flush`],
-//! [`vmstat_spread`], [`pcp_batch_free`]; all experiments; [`Plan`]; [`describe`].
+//! [`vmstat_spread`], [`pcp_batch_free`], [`memcg_stock`]; all experiments; [`Plan`]; [`describe`].
 
 #![forbid(unsafe_code)]
 
@@ -20,6 +20,7 @@ pub mod experiment;
 pub mod machine_info;
 pub mod measure;
 pub mod memcg_flush;
+pub mod memcg_stock;
 pub mod metrics;
 pub mod name_list;
 mod one_line;

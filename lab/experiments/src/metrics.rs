@@ -412,4 +412,35 @@ registry! {
     DRAINS_WAITED = "drains_waited", Ns, Lower, "waits of drains for the zone's lock, all together";
     DRAIN_WAITED_MAX = "drain_waited_max", Ns, Lower, "longest wait of drains for the zone's lock";
 }
+"memcg-stock" memcg_stock {
+    CHARGES_PER_SECOND = "charges_per_second", PerSecond, Higher, "charges of all tasks in a second" {
+        columns: &[("charges/s", Value)],
+        legend: "charges/s: charges of all tasks in a second; charge: how long one took, its drains included",
+        sweeps: &[Value]
+    };
+    CHARGE_TIME = "charge_time", Ns, Lower, "how long a charge took, with the drain and the second try of one that was refused" {
+        title: "time of a charge",
+        columns: &[("charge p50", P50), ("charge p99", P99), ("charge max", Max)],
+        line: Some(("How long charges took", "share of charges")),
+        sweeps: &[P99]
+    };
+    TRANSFERS_PER_CHARGE = "transfers_per_charge", Count, Lower, "cache lines that went from one CPU to another, for each charge and its return" {
+        columns: &[("lines a charge", Value)],
+        legend: "lines a charge: cache lines that went from one CPU to another, for each charge and its return",
+        sweeps: &[Value]
+    };
+    WALKS_PER_CHARGE = "walks_per_charge", Count, Lower, "walks up the tree of counters, for each charge and its return" { columns: &[("walks a charge", Value)] };
+    EVICTIONS_PER_CHARGE = "evictions_per_charge", Count, Lower, "slots of stock that a group took from another, for each charge";
+    STRANDED_PAGES = "stranded_pages", Count, Lower, "pages that were charged and that no task held: stock" {
+        columns: &[("stranded p50", P50), ("stranded max", Max)],
+        legend: "stranded: pages that were charged ahead and that no task held",
+        sweeps: &[P50]
+    };
+    REFUSED_EARLY = "refused_early", Ratio, Lower, "charges that a limit refused at first though what tasks held left room" {
+        columns: &[("refused early", Value)],
+        legend: "refused early: charges that a limit refused at first, though what tasks held left room"
+    };
+    REFUSED_IN_SPITE = "refused_in_spite", Ratio, Lower, "charges that were refused again after a drain though there was room";
+    DRAIN_TIME = "drain_time", Ns, Lower, "how long it took to take the stock of all CPUs back" { title: "time of a drain" };
+}
 }

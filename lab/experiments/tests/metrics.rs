@@ -11,7 +11,7 @@ use bursar_experiments::{Plan, Request, experiment_named, names};
 use bursar_sim::{Settings, Simulator, Topology};
 
 /// Settings of small runs that measure all that there is.
-const RUNS: [(&str, &[&str]); 3] = [
+const RUNS: [(&str, &[&str]); 4] = [
     (
         "memcg-flush",
         &[
@@ -41,6 +41,15 @@ const RUNS: [(&str, &[&str]); 3] = [
             "exiters=4",
             "shells=2",
             "duration_ms=20",
+        ],
+    ),
+    (
+        "memcg-stock",
+        &[
+            "load=drains",
+            "variants=seven-slots",
+            "limit_percent=105",
+            "duration_ms=2",
         ],
     ),
 ];

@@ -8,10 +8,16 @@
 //! A CPU's stock has slots, one for each of the groups that charged there last: one slot until 2025, seven since. A group
 //! without a slot takes that of another, whose pages then go back to the counters. A slot above one batch goes back whole.
 //!
+//! Or each counter has stock on each CPU, a word without a lock, as proposed in 2026 (*move stock from mem_cgroup to
+//! page_counter*). No group drains another. Others take a word back by an exchange. Only the group that is charged keeps stock,
+//! not its ancestors; that is our reading of the proposal.
+//!
 //! Draining looks at the stock of each CPU. The kernel queues work on the CPUs that hold some of the group; here the
 //! drainer does that work itself, with the lock of their stock. Isolated CPUs are not modelled.
 //!
 //! Simplified: victims of a full stock are taken in turn, and a slot without pages is free for any group.
+
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bursar_machine::{AtomicWord, Lock, Machine, MemoryOrder};
 
@@ -29,15 +35,41 @@ pub const SLOTS_MAX: usize = 7;
 /// No limit.
 pub const UNLIMITED: u64 = u64::MAX;
 
+/// The place of a CPU's stock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StockKind {
+    /// On each CPU so many slots for the groups that charged there last, 1 to [`SLOTS_MAX`].
+    Slots(usize),
+    /// On each CPU a word for each group.
+    PerCounter,
+}
+
+/// Events so far. The machine does not know of their words: a kernel does not count them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ChargeCounts {
+    /// Walks up the tree, of charges and of returns.
+    pub walks: u64,
+    /// Slots that a group took from another.
+    pub evictions: u64,
+}
+
 /// Counters of all groups, and the stock of all CPUs.
 pub struct Charging<M: Machine> {
     machine: M,
     parents: Vec<Option<GroupIndex>>,
     counters: Vec<Padded<Counter<M>>>,
-    /// By shard.
-    stocks: Vec<Padded<M::Spin<Stock>>>,
+    stocks: Stocks<M>,
     /// Held by the task that drains; only tried.
     draining: M::Mutex<()>,
+    walks: AtomicU64,
+    evictions: AtomicU64,
+}
+
+/// Stock by shard.
+enum Stocks<M: Machine> {
+    Slots(Vec<Padded<M::Spin<Stock>>>),
+    /// Pages by group.
+    PerCounter(Vec<Vec<M::Word>>),
 }
 
 #[doc(alias = "page_counter")]
@@ -62,17 +94,26 @@ struct Held {
 }
 
 impl<M: Machine> Charging<M> {
-    /// Makes counters where group `i` has the parent `parents[i]` and the limit `max[i]`, pages, and `slots` slots of stock on
-    /// each CPU.
+    /// Makes counters where group `i` has the parent `parents[i]` and the limit `max[i]`, pages, and stock of a kind.
     ///
     /// # Panics
     /// If the slots are none or more than [`SLOTS_MAX`], or a group has no limit.
-    pub fn new(machine: &M, parents: &[Option<GroupIndex>], max: &[u64], slots: usize) -> Self {
-        assert!((1..=SLOTS_MAX).contains(&slots), "1 to 7 slots");
+    pub fn new(machine: &M, parents: &[Option<GroupIndex>], max: &[u64], stock: StockKind) -> Self {
         assert_eq!(parents.len(), max.len(), "one limit for each group");
-        let stock = || Stock {
-            slots: vec![Held::default(); slots],
-            victim: 0,
+        let shards = 0..=machine.cpus();
+        let stocks = match stock {
+            StockKind::Slots(slots) => {
+                assert!((1..=SLOTS_MAX).contains(&slots), "1 to 7 slots");
+                let stock = || Stock {
+                    slots: vec![Held::default(); slots],
+                    victim: 0,
+                };
+                Stocks::Slots(shards.map(|_| Padded(Lock::new(stock()))).collect())
+            }
+            StockKind::PerCounter => {
+                let words = || parents.iter().map(|_| M::Word::new(0)).collect();
+                Stocks::PerCounter(shards.map(|_| words()).collect())
+            }
         };
         let counter = |&max| {
             Padded(Counter {
@@ -84,10 +125,10 @@ impl<M: Machine> Charging<M> {
             machine: machine.clone(),
             parents: parents.to_vec(),
             counters: max.iter().map(counter).collect(),
-            stocks: (0..=machine.cpus())
-                .map(|_| Padded(Lock::new(stock())))
-                .collect(),
+            stocks,
             draining: Lock::new(()),
+            walks: AtomicU64::new(0),
+            evictions: AtomicU64::new(0),
         }
     }
 
@@ -107,6 +148,7 @@ impl<M: Machine> Charging<M> {
 
     /// Charges pages above all limits.
     pub fn charge(&self, group: GroupIndex, pages: u64) {
+        self.walked();
         for group in self.ancestry(group) {
             // Relaxed, here and below: a counter is one word, and says nothing about other words.
             let usage = &self.counters[group].0.usage;
@@ -117,6 +159,7 @@ impl<M: Machine> Charging<M> {
     /// Returns pages to the counters, as the release of pages does.
     #[doc(alias = "page_counter_uncharge")]
     pub fn uncharge(&self, group: GroupIndex, pages: u64) {
+        self.walked();
         for group in self.ancestry(group) {
             let usage = &self.counters[group].0.usage;
             usage.fetch_sub(pages, MemoryOrder::Relaxed);
@@ -129,16 +172,30 @@ impl<M: Machine> Charging<M> {
         if pages == 0 {
             return;
         }
-        let mut stock = self.stock().lock();
-        let place = stock.place_of(group).unwrap_or_else(|| stock.give_way());
-        let held = &mut stock.slots[place];
-        if held.group != group {
-            self.take_back(held);
-            held.group = group;
-        }
-        held.pages += pages;
-        if held.pages > BATCH {
-            self.take_back(held);
+        match &self.stocks {
+            Stocks::Slots(stocks) => {
+                let mut stock = self.here(stocks).0.lock();
+                let place = stock.place_of(group).unwrap_or_else(|| stock.give_way());
+                let held = &mut stock.slots[place];
+                if held.group != group {
+                    if held.pages > 0 {
+                        // Relaxed: a tally orders nothing.
+                        self.evictions.fetch_add(1, Ordering::Relaxed);
+                    }
+                    self.take_back(held);
+                    held.group = group;
+                }
+                held.pages += pages;
+                if held.pages > BATCH {
+                    self.take_back(held);
+                }
+            }
+            Stocks::PerCounter(stocks) => {
+                let held = &self.here(stocks)[group];
+                if held.fetch_add(pages, MemoryOrder::Relaxed) + pages > BATCH {
+                    self.take_word_back(group, held);
+                }
+            }
         }
     }
 
@@ -148,13 +205,35 @@ impl<M: Machine> Charging<M> {
         let Some(_draining) = self.draining.try_lock() else {
             return;
         };
-        for Padded(stock) in &self.stocks {
-            let mut stock = stock.lock();
-            let holds =
-                |held: &Held| held.pages > 0 && self.ancestry(held.group).any(|at| at == group);
-            if stock.slots.iter().any(holds) {
-                stock.slots.iter_mut().for_each(|held| self.take_back(held));
+        let is_below = |of: GroupIndex| self.ancestry(of).any(|at| at == group);
+        match &self.stocks {
+            Stocks::Slots(stocks) => {
+                for Padded(stock) in stocks {
+                    let mut stock = stock.lock();
+                    let holds = |held: &Held| held.pages > 0 && is_below(held.group);
+                    if stock.slots.iter().any(holds) {
+                        stock.slots.iter_mut().for_each(|held| self.take_back(held));
+                    }
+                }
             }
+            Stocks::PerCounter(stocks) => {
+                for of in (0..self.parents.len()).filter(|&of| is_below(of)) {
+                    for words in stocks {
+                        // Relaxed, as for a counter.
+                        if words[of].load(MemoryOrder::Relaxed) > 0 {
+                            self.take_word_back(of, &words[of]);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Returns the events so far.
+    pub fn counts(&self) -> ChargeCounts {
+        ChargeCounts {
+            walks: self.walks.load(Ordering::Relaxed),
+            evictions: self.evictions.load(Ordering::Relaxed),
         }
     }
 
@@ -169,9 +248,14 @@ impl<M: Machine> Charging<M> {
         std::iter::successors(Some(group), |&at| self.parents[at])
     }
 
-    fn stock(&self) -> &M::Spin<Stock> {
-        // The task may move to another CPU before it takes the lock, which then is another CPU's: right, and a little dearer.
-        &self.stocks[self.machine.current_shard().index()].0
+    fn here<'a, T>(&self, stocks: &'a [T]) -> &'a T {
+        // The task may move to another CPU before it uses the stock, which then is another CPU's: right, and a little dearer.
+        &stocks[self.machine.current_shard().index()]
+    }
+
+    fn walked(&self) {
+        // Relaxed: a tally orders nothing.
+        self.walks.fetch_add(1, Ordering::Relaxed);
     }
 
     #[doc(alias = "consume_stock")]
@@ -179,21 +263,38 @@ impl<M: Machine> Charging<M> {
         if pages > BATCH {
             return false;
         }
-        let mut stock = self.stock().lock();
-        let Some(place) = stock.place_of(group) else {
-            return false;
-        };
-        let held = &mut stock.slots[place];
-        let is_enough = held.pages >= pages;
-        if is_enough {
-            held.pages -= pages;
+        match &self.stocks {
+            Stocks::Slots(stocks) => {
+                let mut stock = self.here(stocks).0.lock();
+                let Some(place) = stock.place_of(group) else {
+                    return false;
+                };
+                let held = &mut stock.slots[place];
+                let is_enough = held.pages >= pages;
+                if is_enough {
+                    held.pages -= pages;
+                }
+                is_enough
+            }
+            Stocks::PerCounter(stocks) => {
+                let held = &self.here(stocks)[group];
+                // Relaxed: the pages of a word are all that it says.
+                let mut had = held.load(MemoryOrder::Relaxed);
+                while had >= pages {
+                    match held.compare_exchange(had, had - pages, MemoryOrder::Relaxed) {
+                        Ok(_) => return true,
+                        Err(now) => had = now,
+                    }
+                }
+                false
+            }
         }
-        is_enough
     }
 
     /// Adds up the tree; undoes it all where a limit is exceeded.
     #[doc(alias = "page_counter_try_charge")]
     fn try_add(&self, group: GroupIndex, pages: u64) -> bool {
+        self.walked();
         for (levels, at) in self.ancestry(group).enumerate() {
             let Counter { usage, max } = &self.counters[at].0;
             if usage.fetch_add(pages, MemoryOrder::Relaxed) + pages > *max {
@@ -205,6 +306,13 @@ impl<M: Machine> Charging<M> {
             }
         }
         true
+    }
+
+    fn take_word_back(&self, group: GroupIndex, held: &M::Word) {
+        let pages = held.swap(0, MemoryOrder::Relaxed);
+        if pages > 0 {
+            self.uncharge(group, pages);
+        }
     }
 
     fn take_back(&self, held: &mut Held) {
@@ -237,35 +345,45 @@ mod tests {
     use bursar_machine::Host;
     use bursar_sim::{Settings, Sim, Simulator, Topology};
 
+    use super::StockKind::{PerCounter, Slots};
     use super::*;
 
     /// 0 - 1 - {2, 3}, 0 - 4; the limit is that of group 1.
     const PARENTS: [Option<GroupIndex>; 5] = [None, Some(0), Some(1), Some(1), Some(0)];
 
-    fn of<M: Machine>(machine: &M, limit: u64, slots: usize) -> Charging<M> {
+    fn of<M: Machine>(machine: &M, limit: u64, stock: StockKind) -> Charging<M> {
         let max = [UNLIMITED, limit, UNLIMITED, UNLIMITED, UNLIMITED];
-        Charging::new(machine, &PARENTS, &max, slots)
+        Charging::new(machine, &PARENTS, &max, stock)
     }
 
     /// One CPU, so that all have the same stock.
-    fn on_one_cpu(limit: u64, slots: usize, test: impl FnOnce(&Charging<Sim>)) {
+    fn on_one_cpu(limit: u64, stock: StockKind, test: impl FnOnce(&Charging<Sim>)) {
         let simulator = Simulator::new(Settings::new(Topology::new(1, 1, 1000), 1));
-        test(&of(&simulator.machine(), limit, slots));
+        test(&of(&simulator.machine(), limit, stock));
     }
 
     fn usages<M: Machine>(charging: &Charging<M>) -> [u64; 5] {
         [0, 1, 2, 3, 4].map(|group| charging.usage(group))
     }
 
+    const KINDS: [StockKind; 3] = [Slots(1), Slots(7), PerCounter];
+
+    fn on_each_kind(limit: u64, test: fn(&Charging<Sim>)) {
+        KINDS
+            .into_iter()
+            .for_each(|kind| on_one_cpu(limit, kind, test));
+    }
+
     #[test]
     fn a_charge_takes_a_batch_and_the_next_ones_are_stock() {
-        on_one_cpu(UNLIMITED, 1, |charging| {
+        on_each_kind(UNLIMITED, |charging| {
             for _ in 0..64 {
                 assert!(charging.try_charge(2, 1));
                 assert_eq!(usages(charging), [64, 64, 64, 0, 0]);
             }
             assert!(charging.try_charge(2, 1));
             assert_eq!(charging.usage(2), 128);
+            assert_eq!(charging.counts().walks, 2);
             charging.drain(1);
             assert_eq!(usages(charging), [65, 65, 65, 0, 0]);
         });
@@ -273,18 +391,19 @@ mod tests {
 
     #[test]
     fn a_stranger_drains_the_only_slot_and_takes_another_of_seven() {
-        for (slots, kept) in [(1, 1), (7, 64)] {
-            on_one_cpu(UNLIMITED, slots, |charging| {
+        for (kind, kept) in [(Slots(1), 1), (Slots(7), 64), (PerCounter, 64)] {
+            on_one_cpu(UNLIMITED, kind, |charging| {
                 assert!(charging.try_charge(2, 1) && charging.try_charge(3, 1));
-                assert_eq!(charging.usage(2), kept, "{slots} slots");
+                assert_eq!(charging.usage(2), kept, "{kind:?}");
                 assert_eq!(charging.usage(3), 64);
+                assert_eq!(charging.counts().evictions, u64::from(kept == 1));
             });
         }
     }
 
     #[test]
     fn a_full_slot_goes_back_whole() {
-        on_one_cpu(UNLIMITED, 1, |charging| {
+        on_each_kind(UNLIMITED, |charging| {
             charging.charge(2, 100);
             charging.refill(2, 64);
             assert_eq!(charging.usage(0), 100);
@@ -295,7 +414,7 @@ mod tests {
 
     #[test]
     fn a_limit_refuses_what_is_too_much_and_keeps_nothing_of_it() {
-        on_one_cpu(70, 1, |charging| {
+        on_one_cpu(70, Slots(1), |charging| {
             assert!(charging.try_charge(2, 1));
             // No second batch fits, and what is asked for does.
             assert!(charging.try_charge(3, 6));
@@ -312,7 +431,7 @@ mod tests {
 
     #[test]
     fn a_drain_leaves_other_groups_their_stock() {
-        on_one_cpu(UNLIMITED, 7, |charging| {
+        on_one_cpu(UNLIMITED, Slots(7), |charging| {
             assert!(charging.try_charge(4, 1));
             charging.drain(1);
             assert_eq!(charging.usage(4), 64);
@@ -320,13 +439,18 @@ mod tests {
             charging.drain(1);
             assert_eq!(charging.usage(4), 1, "all slots of a CPU that holds some");
         });
+        on_one_cpu(UNLIMITED, PerCounter, |charging| {
+            assert!(charging.try_charge(4, 1) && charging.try_charge(2, 1));
+            charging.drain(1);
+            assert_eq!(usages(charging), [65, 1, 1, 0, 64], "only its own");
+        });
     }
 
     #[test]
     fn nothing_is_lost_while_threads_charge_and_drain() {
         let host = Host::start().expect("the host has a backend");
-        for slots in [1, 7] {
-            let charging = of(&host, 1_000, slots);
+        for kind in KINDS {
+            let charging = of(&host, 1_000, kind);
             let charging = &charging;
             thread::scope(|scope| {
                 for group in [2, 3, 4, 2] {

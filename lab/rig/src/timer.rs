@@ -66,6 +66,11 @@ pub trait Timers: Tasks {
 
     /// Times that the calling task has waited for locks of the machine so far.
     fn lock_waits(&self) -> LockWaits;
+
+    /// Cache lines that went from one CPU to another so far; none where the machine does not know.
+    fn line_transfers(&self) -> Option<u64> {
+        None
+    }
 }
 
 /// Work that is done later, each item on the CPU it was queued for (the kernel's per-CPU workqueue). Items mean nothing

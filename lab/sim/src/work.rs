@@ -70,6 +70,10 @@ impl Timers for Sim {
         .flatten()
         .unwrap_or_default()
     }
+
+    fn line_transfers(&self) -> Option<u64> {
+        with_engine(|engine| engine.world.lines.transfers())
+    }
 }
 
 struct Queue {

@@ -5,6 +5,7 @@
 
 mod layout;
 mod memcg_flush;
+mod memcg_stock;
 mod number;
 mod pcp_batch_free;
 mod vmstat_spread;
@@ -16,10 +17,11 @@ pub use self::layout::{Column, Load, Moments, View};
 pub use self::number::{distribution, distribution_of, name_with_seeds, one_value, shown};
 
 /// All that are not plain.
-const VIEWS: [&View; 3] = [
+const VIEWS: [&View; 4] = [
     &memcg_flush::VIEW,
     &vmstat_spread::VIEW,
     &pcp_batch_free::VIEW,
+    &memcg_stock::VIEW,
 ];
 
 /// The view of a document's experiment; a plain one, which has everything in one table, if it has none.

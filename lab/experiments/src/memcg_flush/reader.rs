@@ -52,16 +52,17 @@ fn open<M: Tasks, S: Subject<M>>(subject: &S, group: GroupIndex) {
     subject.add(group, Stat::Kernel, OPEN_FILE_PAGES);
 }
 
-/// The updates after it. Slab goes up in reads of even number and down in others.
-fn close<M: Tasks, S: Subject<M>>(subject: &S, group: GroupIndex, nth: u64, random: &mut Random) {
+/// The updates after it. Slab goes up by a page, the next time down, and so on: `slab_bytes` is the next change.
+fn close<M: Tasks, S: Subject<M>>(
+    subject: &S,
+    group: GroupIndex,
+    slab_bytes: &mut i64,
+    random: &mut Random,
+) {
     subject.add(group, Stat::Kernel, -OPEN_FILE_PAGES);
     if random.below(1_000) < SLAB_READS_PER_MILLE {
-        let bytes = PAGE_SIZE as i64;
-        subject.add(
-            group,
-            Stat::Slab,
-            if nth.is_multiple_of(2) { bytes } else { -bytes },
-        );
+        subject.add(group, Stat::Slab, *slab_bytes);
+        *slab_bytes = -*slab_bytes;
     }
 }
 
@@ -85,6 +86,7 @@ pub(super) fn read<M: Tasks, S: Subject<M>>(
     let tree = parameters.tree();
     let own = tree.query((reader % tree.all_queries() as u64) as usize);
     let opens = parameters.read_file == ReadFile::Opened;
+    let mut slab_bytes = PAGE_SIZE as i64;
     let mut reads =
         Vec::with_capacity((parameters.duration_ms / parameters.read_interval_ms + 1) as usize);
     while next_ns < end_ns {
@@ -99,7 +101,7 @@ pub(super) fn read<M: Tasks, S: Subject<M>>(
             machine.compute(parameters.format_ns);
         }
         if opens {
-            close(subject, own, reads.len() as u64, &mut random);
+            close(subject, own, &mut slab_bytes, &mut random);
         }
         let ended_ns = machine.now_ns();
         reads.push(Read {

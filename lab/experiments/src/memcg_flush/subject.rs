@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use bursar::{Charge, FlushPolicy, Freshness, Group, Limits, Memory, Reading};
-use bursar_kernel::charge::{Charging, UNLIMITED};
+use bursar_kernel::charge::{Charging, StockKind, UNLIMITED};
 use bursar_kernel::stats::{self, GroupIndex, Policy, Published, Substrate};
 use bursar_machine::Machine;
 use bursar_rig::Tasks;
@@ -306,10 +306,10 @@ impl<M: Machine> Theirs<M> {
             _ => UNLIMITED,
         };
         let max: Vec<u64> = parents.iter().map(max).collect();
-        let slots = parameters.stock_slots as usize;
+        let stock = StockKind::Slots(parameters.stock_slots as usize);
         Ok(Self {
             machine: machine.clone(),
-            charging: M::share(Charging::new(machine, &parents, &max, slots)),
+            charging: M::share(Charging::new(machine, &parents, &max, stock)),
             charge_ns: parameters.kernel_charge_ns,
             published: Published::new(machine, policy, substrate, &parents, Stat::COUNT)
                 .map_err(|error| error.to_string())?,

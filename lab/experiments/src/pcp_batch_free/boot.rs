@@ -1,5 +1,5 @@
 //! Processes that come and go, as while a machine boots or compiles: each shell runs one after the other. Their sizes
-//! were not published, and are drawn evenly by their logarithm.
+//! were not published, and are drawn evenly by their logarithm; one in `process_doublings` + 1 has the largest size.
 
 use bursar_rig::timer::Timers;
 

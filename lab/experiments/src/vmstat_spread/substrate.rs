@@ -9,7 +9,7 @@ use bursar_rig::timer::Timers;
 
 use super::parameters::{Parameters, Work};
 use super::record::Record;
-use super::zones::{Zones, lower_pages};
+use super::zones::{Zones, lower_pages, reserved_pages};
 
 /// Number of items that the kernel counts for each zone.
 const OF_ZONE: usize = 10;
@@ -62,9 +62,12 @@ impl Room {
         let lists = mapped + cpus as u64 * LISTED_PAGES;
         let needed = mapped + lists + high_watermark_pages;
         let normal = memory.saturating_sub(lower_pages(parameters.scale)).max(1);
+        // Lower zones keep the one from tasks, and reclaim begins below the other.
+        let kept =
+            reserved_pages(normal, parameters.scale) + high_watermark_pages / parameters.scale;
         Self {
             pages: needed.min(normal),
-            for_tasks: memory.saturating_sub(high_watermark_pages / parameters.scale),
+            for_tasks: memory.saturating_sub(kept),
         }
     }
 }

@@ -24,8 +24,6 @@ const UNMAP_BATCH: u64 = 512;
 const TABLE_PAGES: u64 = 512;
 /// Order of a huge page.
 const HUGE: Order = Order::new(9);
-/// Longest computation in one go, which keeps its CPU from others.
-const COMPUTE_NS: u64 = 100_000;
 
 /// State that a task shares with all others.
 pub(super) struct Scene<'a, M: Timers> {
@@ -274,8 +272,12 @@ impl<M: Timers> Task<'_, M> {
 
     /// Rewrites some of so many pages; returns how many.
     fn rewrite(&mut self, pages: u64) -> u64 {
-        let page_ns = self.scene.parameters.rewrite_page_ns;
-        let pages = pages.min((COMPUTE_NS / page_ns).max(1));
+        let Parameters {
+            rewrite_page_ns: page_ns,
+            preempt_us,
+            ..
+        } = *self.scene.parameters;
+        let pages = pages.min((preempt_us * 1_000 / page_ns).max(1));
         self.scene.machine.compute(pages * page_ns);
         let now_ns = self.scene.machine.now_ns();
         if (self.scene.span.0..self.scene.span.1).contains(&now_ns) {

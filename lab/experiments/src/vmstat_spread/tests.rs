@@ -239,12 +239,13 @@ fn memory_that_is_short_is_swapped() {
         "stress-own",
         &[
             ("scale", Value::Integer(64)),
-            ("vm_mib", Value::Integer(2_048)),
-            ("memory_gib", Value::Integer(1)),
+            ("vm_mib", Value::Integer(3_072)),
+            ("memory_gib", Value::Integer(8)),
         ],
     );
     let result = on_sim(4, 1000, "upstream", &short);
     assert!(figure(&result, PAGES_SWAPPED.name) > 0.0);
+    assert_eq!(figure(&result, PAGES_REFUSED.name), 0.0);
     let result = on_sim(4, 1000, "upstream", &named("stress", &[]));
     assert_eq!(figure(&result, PAGES_SWAPPED.name), 0.0);
     assert_eq!(figure(&result, PAGES_REFUSED.name), 0.0);

@@ -25,6 +25,13 @@ pub(super) fn lower_pages(scale: u64) -> u64 {
     LOWER_PAGES.iter().map(|pages| pages / scale).sum()
 }
 
+/// Returns how many pages the two lower zones keep from tasks, below a `Normal` of so many pages. All are divided by `scale`.
+pub(super) fn reserved_pages(normal_pages: u64, scale: u64) -> u64 {
+    let reserve = normal_pages / RESERVE_RATIO;
+    let of = |pages: &u64| (pages / scale).min(reserve);
+    LOWER_PAGES.iter().map(of).sum()
+}
+
 impl<M: Timers> Zones<M> {
     /// Makes the zones: `normal`, and below it those of `lower`, which makes settings for a number of pages.
     ///
@@ -37,9 +44,14 @@ impl<M: Timers> Zones<M> {
         lower: impl Fn(u64) -> Settings,
     ) -> Result<Self, String> {
         let reserve_pages = normal.pages / RESERVE_RATIO;
-        let lower = LOWER_PAGES
-            .iter()
-            .map(|pages| (lower(pages.div_ceil(scale)), reserve_pages));
+        let lower = LOWER_PAGES.iter().map(|pages| {
+            // Lists and marks are those of the whole zone.
+            let settings = Settings {
+                pages: pages.div_ceil(scale),
+                ..lower(*pages)
+            };
+            (settings, reserve_pages)
+        });
         let zones = lower.chain([(normal, 0)]).map(|(settings, reserve_pages)| {
             let lists = PageLists::new(machine, settings).map_err(|error| error.to_string())?;
             Ok(Zone {

@@ -4,6 +4,8 @@
 //! that it saw, and folds the difference into the group's total and into the sum pending for the parent. Parents follow
 //! their children within the same CPU's turn. So after a flush of a subtree nothing is pending below its top.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use bursar_machine::{AtomicWord, Lock, Machine, MemoryOrder, OutOfMemory, Shard};
 
 use super::states::States;
@@ -26,10 +28,10 @@ pub(super) struct Rstat<M: Machine> {
     totals: Vec<M::Word>,
     /// Lock that all flushes take.
     books: Padded<M::Spin<Books>>,
-    /// Number of flushes that want `books` now.
-    wanted: Padded<M::Word>,
-    /// Times that a flush dropped `books` half-way.
-    drops: M::Word,
+    /// Number of flushes that want `books` now. Not a word of the machine: the kernel looks at the lock itself.
+    wanted: AtomicU64,
+    /// Times that a flush dropped `books` half-way. A tally that the kernel does not have.
+    drops: AtomicU64,
 }
 
 /// Data that only flushers touch.
@@ -69,8 +71,8 @@ impl<M: Machine> Rstat<M> {
                 pending: vec![0; groups * statistics],
                 taken: Vec::with_capacity(groups),
             })),
-            wanted: Padded(M::Word::new(0)),
-            drops: M::Word::new(0),
+            wanted: AtomicU64::new(0),
+            drops: AtomicU64::new(0),
             parents,
         })
     }
@@ -125,7 +127,7 @@ impl<M: Machine> Rstat<M> {
                 held += clock().saturating_sub(since);
                 drop(books);
                 // Relaxed: a tally orders nothing.
-                self.drops.fetch_add(1, MemoryOrder::Relaxed);
+                self.drops.fetch_add(1, Ordering::Relaxed);
                 books = self.lock();
                 since = clock();
             }
@@ -141,7 +143,7 @@ impl<M: Machine> Rstat<M> {
 
     /// Returns how often the global lock was dropped in the middle of a flush.
     pub(super) fn lock_drops(&self) -> u64 {
-        self.drops.load(MemoryOrder::Relaxed)
+        self.drops.load(Ordering::Relaxed)
     }
 
     /// Returns how often a flush found the global lock taken.
@@ -151,14 +153,14 @@ impl<M: Machine> Rstat<M> {
 
     fn lock(&self) -> <M::Spin<Books> as Lock<Books>>::Guard<'_> {
         // Relaxed: only a hint to the holder that dropping the lock would help a waiter.
-        self.wanted.0.fetch_add(1, MemoryOrder::Relaxed);
+        self.wanted.fetch_add(1, Ordering::Relaxed);
         let books = self.books.0.lock();
-        self.wanted.0.fetch_sub(1, MemoryOrder::Relaxed);
+        self.wanted.fetch_sub(1, Ordering::Relaxed);
         books
     }
 
     fn is_wanted(&self) -> bool {
-        self.wanted.0.load(MemoryOrder::Relaxed) > 0
+        self.wanted.load(Ordering::Relaxed) > 0
     }
 
     fn flush_cpu(&self, books: &mut Books, shard: Shard, target: GroupIndex) {
@@ -206,7 +208,7 @@ impl<M: Machine> Rstat<M> {
 
     /// Records that one more task wants the global lock from now on.
     pub(super) fn want(&self) {
-        self.wanted.0.fetch_add(1, MemoryOrder::Relaxed);
+        self.wanted.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Lists every group on every CPU.
