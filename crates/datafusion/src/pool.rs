@@ -607,8 +607,9 @@ impl GroupPool {
     fn check_real(&self) -> std::result::Result<(), (&Group, u64, u64)> {
         let check = || self.real_over().map_or(Ok(()), Err);
         match &self.widener {
-            Some(widener) => widener.retry(check, |(group, held, max)| {
-                (**group == self.group).then(|| held - max)
+            // A grant is made larger by what it lacks beyond the bytes that are charged.
+            Some(widener) => widener.retry(check, |(group, held, _)| {
+                (**group == self.group).then(|| held.saturating_sub(self.group.reserved()))
             }),
             None => check(),
         }
