@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bursar_machine::{AtomicWord, Machine, MemoryOrder};
 
@@ -130,6 +131,11 @@ impl<M: Machine> Group<M> {
     /// ```
     pub fn peak_report(&self) -> Option<Arc<TreeReport>> {
         report::peak(self.core(), self.index())
+    }
+
+    /// The tree around the group now, as refusals by its limits show it, and its age. It is renewed at most every 100 ms.
+    pub fn tree_report(&self) -> (Arc<TreeReport>, Duration) {
+        refusal::tree(self.core(), self.index())
     }
 
     /// Counts of events at the limits of this group and of all groups that are or were below it. [`Events`] says at which group

@@ -43,7 +43,7 @@
 //!
 //! * Below the query's group each operator has one of its own ([`Operators`]), which costs a call half a nanosecond more (BENCHMARKS.md).
 //! * A refused request fails with `ResourcesExhausted`, so operators that can spill do. The text names the group whose
-//!   limit refused and the users of the memory ([`GroupPool`] shows one).
+//!   limit refused and the users of the memory ([`GroupPool`] shows one). [`RefusalText`] takes it apart.
 //! * [`FairShare`] divides a tenant's limit among the spillers that hold memory, in all its queries.
 //! * [`PoolBuilder::spill_from`] makes operators spill before the limit is reached.
 //! * [`PoolBuilder::never_refuse`] exempts operators that fail to handle a refusal, such as `RepartitionExec` of
@@ -112,6 +112,7 @@ pub use pool::GroupPool;
 pub use pools::{Pools, UnknownPath};
 #[cfg(feature = "real-bytes")]
 pub use real::{FollowQuery, InstallError, RealBytes, RealReport};
+pub use refusal::{RefusalText, Resource};
 pub use report::{Leftover, OperatorReport, QueryReport};
 pub use share::FairShare;
 pub use spill_space::SpillSpace;
@@ -119,7 +120,8 @@ pub use spill_space::SpillSpace;
 pub use sql::View;
 #[cfg(feature = "sql")]
 pub use tenant_engine::{
-    Admitted, Repeat, Tenant, TenantEngine, TenantEngineBuilder, TenantEngineError, TenantStream,
+    Admitted, PreparedQuery, Repeat, Tenant, TenantEngine, TenantEngineBuilder, TenantEngineError,
+    TenantStream,
 };
 #[cfg(feature = "sql")]
 pub use tenant_session::{TenantSession, TenantSqlError};

@@ -66,9 +66,10 @@ use crate::table::{Entry, Table};
 ///       ExternalSorter  40.0 MiB
 ///       HashJoinInput   64.0 MiB
 ///     query-9            144 MiB
+/// Hint: Raise the limit of /tenant-a, let fewer queries run below it at a time, or have the query ask for less at a time (target_partitions, batch_size)
 /// ```
 ///
-/// A refusal by a limit ends with the tree around that limit. Refusals of one limit share it for 100 ms.
+/// [`crate::RefusalText`] takes it apart. Refusals around one group share the tree for 100 ms.
 ///
 /// The bytes that a consumer holds are shown for the one that asks; for all that can spill if there is a [`FairShare`],
 /// which counts them; and for all under [`Operators::Each`], by their groups.
@@ -238,8 +239,17 @@ impl GroupPool {
         // Relaxed: read after the error of the refusal has come here.
         match self.needed.load(Ordering::Relaxed) {
             0 => None,
-            needed => Some(needed.max(self.group.peak())),
+            needed => Some(needed.max(self.peak())),
         }
+    }
+
+    /// Most bytes that the query had reserved, or really took, at one time.
+    #[cfg(feature = "sql")]
+    pub(crate) fn peak(&self) -> u64 {
+        let peak = self.group.peak();
+        #[cfg(feature = "real-bytes")]
+        let peak = peak.max(self.real.as_ref().map_or(0, |real| real.report().peak));
+        peak
     }
 
     /// Returns the bytes that are kept for sorts.
@@ -519,8 +529,8 @@ impl GroupPool {
             return Ok(());
         }
         #[cfg(feature = "real-bytes")]
-        if let Some((group, held, max)) = self.real_over() {
-            let group = group.path();
+        if let Err((group, held, max)) = self.check_real() {
+            let group = group.clone();
             return Err(self.refuse(reservation, bytes, Refusal::Real { group, held, max }));
         }
         if let Some(watermark) = &self.watermark
@@ -529,7 +539,7 @@ impl GroupPool {
             && self.is_to_spill(reservation)
         {
             let (group, level) = watermark.pressed_group(&self.chain);
-            let group = group.path();
+            let group = group.clone();
             return Err(self.refuse(reservation, bytes, Refusal::Pressure { group, level }));
         }
         let shared = self.shared(reservation, &sort);
@@ -540,7 +550,7 @@ impl GroupPool {
             if sort.as_ref().is_none_or(is_part)
                 && let Err(standing) = self.check_share(share, held.bytes(), bytes)
             {
-                let group = share.group().path();
+                let group = share.group().clone();
                 return Err(self.refuse(reservation, bytes, Refusal::Share { group, standing }));
             }
             // Before it is charged: see `FairShare::grown`.
@@ -586,6 +596,19 @@ impl GroupPool {
         let check = || share.check(held, bytes);
         match &self.widener {
             Some(widener) => widener.retry(check, |standing| Some(standing.missing(held, bytes))),
+            None => check(),
+        }
+    }
+
+    /// Looks for a group for which the heap holds more than its limit. The grant becomes larger first, if that is possible.
+    #[cfg(feature = "real-bytes")]
+    fn check_real(&self) -> std::result::Result<(), (&Group, u64, u64)> {
+        let check = || self.real_over().map_or(Ok(()), Err);
+        match &self.widener {
+            // A grant is made larger by what it lacks beyond the bytes that are charged.
+            Some(widener) => widener.retry(check, |(group, held, _)| {
+                (**group == self.group).then(|| held.saturating_sub(self.group.reserved()))
+            }),
             None => check(),
         }
     }
@@ -673,7 +696,11 @@ impl GroupPool {
             Refusal::Share { standing, .. } => standing.missing(reservation.size() as u64, bytes),
             _ => bytes,
         };
-        let needed = reserved.saturating_add(more);
+        let needed = match &refusal {
+            #[cfg(feature = "real-bytes")]
+            Refusal::Real { held, .. } => held.saturating_add(more),
+            _ => reserved.saturating_add(more),
+        };
         // Relaxed: see `needed`.
         self.needed.fetch_max(needed, Ordering::Relaxed);
         self.operator_of(reservation).count_refusal();

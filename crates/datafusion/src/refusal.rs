@@ -1,10 +1,15 @@
-//! The text of a refusal.
+//! The text of a refusal, and its parts.
 //!
-//! The error is always `ResourcesExhausted`, because operators that can spill look for that error.
+//! The error is always `ResourcesExhausted`, because operators that can spill look for that error. It carries text alone, so the parts
+//! are lines: the message, the details, and the advice, which begins with [`HINT`].
 
+use std::error::Error;
 use std::fmt::Write;
+use std::io;
+use std::time::Duration;
 
-use bursar::{Bytes, ChargeError, Level, LimitReached, printable};
+use bursar::diagnosis::TreeReport;
+use bursar::{Bytes, ChargeError, Group, Level, printable};
 use datafusion_common::DataFusionError;
 use datafusion_execution::memory_pool::MemoryReservation;
 
@@ -15,17 +20,167 @@ use crate::share::Standing;
 /// Operators that are named, and consumers named of each.
 const TOP: usize = 5;
 
+/// Beginning of the text of each refusal of memory.
+pub(crate) const REFUSED: &str = "cannot reserve ";
+/// Beginning of the error of each write that a limit of disk space refuses.
+const NO_SPACE: &str = "no disk space for a spill file: ";
+/// Beginning of the heading of the tree.
+const TREE: &str = "\nThe tree around ";
+/// Beginning of the list of the biggest groups at the limit, in a message.
+const LARGEST: [&str; 2] = ["; largest in it", "; largest below it"];
+/// Beginning of the last line, if there is advice.
+const HINT: &str = "\nHint: ";
+/// Beginning of the error of DataFusion's own limit of disk space.
+const DISK_LIMIT: &str = "The used disk space during the spilling process has exceeded";
+
+/// Resource that was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Resource {
+    /// Memory.
+    Memory,
+    /// Disk space for spill files, by a limit or by the file system.
+    SpillSpace,
+}
+
+/// The parts of a refusal's text, for protocols that have a field for each. PostgreSQL's calls them message, DETAIL and HINT.
+///
+/// ```
+/// use bursar::{Limits, Memory};
+/// use bursar_datafusion::{PoolExt, RefusalText};
+/// use datafusion_execution::memory_pool::{MemoryConsumer, MemoryPool};
+/// use std::sync::Arc;
+///
+/// let memory = Memory::builder().build()?;
+/// let pool: Arc<dyn MemoryPool> = memory.root().child("query", Limits::max(1 << 20))?.pool();
+/// let error = MemoryConsumer::new("HashJoinInput").register(&pool).try_grow(2 << 20).unwrap_err();
+/// let text = RefusalText::of(&error).expect("a refusal");
+/// assert!(text.message.starts_with("cannot reserve 2.00 MiB more for HashJoinInput"));
+/// assert!(text.detail.contains("The tree around /query"));
+/// assert!(text.hint.contains("raise it to 2.00 MiB"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RefusalText {
+    /// Resource that was refused.
+    pub resource: Resource,
+    /// One line: the request, and the limit in its way.
+    pub message: String,
+    /// Users of the memory, and the tree around the limit, in lines. Empty if the refusal is not Bursar's.
+    pub detail: String,
+    /// Advice. Empty if there is none.
+    pub hint: String,
+}
+
+impl RefusalText {
+    /// Finds the parts in an error of a query; `None` if the error is no refusal of memory or of spill space.
+    pub fn of(error: &DataFusionError) -> Option<Self> {
+        let (resource, text) = refused(error.find_root())?;
+        let (text, hint) = text.split_once(HINT).unwrap_or((&text, ""));
+        let (message, detail) = text.split_once('\n').unwrap_or((text, ""));
+        Some(Self {
+            resource,
+            message: message.to_owned(),
+            detail: detail.to_owned(),
+            hint: hint.to_owned(),
+        })
+    }
+
+    /// Leaves out what a tenant may not see: the users of a limit, and the tree around it, unless that limit is of the group at `path` or
+    /// below. The tree around a tenant's limit also has the usage and limits of the groups above.
+    pub fn within(mut self, path: &str) -> Self {
+        let below = path.trim_end_matches('/');
+        let at = self.detail.find(TREE).or_else(|| {
+            // Nothing comes before it.
+            self.detail.starts_with(&TREE[1..]).then_some(0)
+        });
+        let around = at.map_or("", |at| self.detail[at..].trim_start());
+        let around = around.strip_prefix(TREE.trim_start()).unwrap_or_default();
+        let around = around.lines().next().unwrap_or_default();
+        let rest = around.strip_prefix(&*printable(below).to_string());
+        if rest.is_none_or(|rest| !rest.starts_with(['/', ':', ' '])) {
+            self.detail.truncate(at.unwrap_or(self.detail.len()));
+            for largest in LARGEST {
+                self.message
+                    .truncate(self.message.find(largest).unwrap_or(self.message.len()));
+            }
+        }
+        self
+    }
+}
+
+/// The text of a write that a limit of disk space refuses.
+pub(crate) fn no_space(refusal: &ChargeError) -> String {
+    let mut text = format!("{NO_SPACE}{refusal}");
+    if let ChargeError::LimitReached(reached) = refusal {
+        // Writing to a string does not fail.
+        let _ = write_tree_around(
+            &mut text,
+            &reached.limited,
+            &reached.report,
+            reached.largest_age,
+        );
+        let limited = printable(&reached.limited);
+        let _ = write!(
+            text,
+            "{HINT}Raise the limit of disk space of {limited}, or let fewer queries spill at a time"
+        );
+    }
+    text
+}
+
+fn write_tree_around(
+    text: &mut String,
+    group: &str,
+    report: &TreeReport,
+    age: Duration,
+) -> std::fmt::Result {
+    write!(text, "{TREE}{}", printable(group))?;
+    match age.as_millis() {
+        0 => text.push(':'),
+        age_ms => write!(text, " {age_ms} ms ago:")?,
+    }
+    write!(text, "\n{report}")
+}
+
+/// The resource that an error refuses, and its text.
+fn refused(root: &DataFusionError) -> Option<(Resource, String)> {
+    if let DataFusionError::ResourcesExhausted(text) = root {
+        let resource = match text.contains(DISK_LIMIT) {
+            true => Resource::SpillSpace,
+            false => Resource::Memory,
+        };
+        return Some((resource, text.clone()));
+    }
+    let mut cause: Option<&(dyn Error + 'static)> = Some(root);
+    while let Some(error) = cause {
+        if let Some(error) = error.downcast_ref::<io::Error>()
+            && error.kind() == io::ErrorKind::StorageFull
+        {
+            let text = error.to_string();
+            let text = match text.starts_with(NO_SPACE) {
+                true => text,
+                false => format!("{NO_SPACE}{text}"),
+            };
+            return Some((Resource::SpillSpace, text));
+        }
+        cause = error.source();
+    }
+    None
+}
+
 /// Reason of a refusal.
 pub(crate) enum Refusal {
     /// A limit, or the group was removed.
     Charge(ChargeError),
     /// The request exceeds the consumer's share of this group's limit.
-    Share { group: String, standing: Standing },
+    Share { group: Group, standing: Standing },
     /// The consumer must spill, because this group is under pressure.
-    Pressure { group: String, level: Level },
+    Pressure { group: Group, level: Level },
     /// The heap holds more for this group than its limit.
     #[cfg(feature = "real-bytes")]
-    Real { group: String, held: u64, max: u64 },
+    Real { group: Group, held: u64, max: u64 },
 }
 
 impl Refusal {
@@ -34,10 +189,10 @@ impl Refusal {
         match self {
             Self::Charge(ChargeError::LimitReached(reached)) => Some(reached.limited.to_string()),
             Self::Charge(_) => None,
-            Self::Share { group, .. } => Some(format!("share of {group}")),
-            Self::Pressure { group, .. } => Some(format!("pressure of {group}")),
+            Self::Share { group, .. } => Some(format!("share of {}", group.path())),
+            Self::Pressure { group, .. } => Some(format!("pressure of {}", group.path())),
             #[cfg(feature = "real-bytes")]
-            Self::Real { group, .. } => Some(format!("real bytes of {group}")),
+            Self::Real { group, .. } => Some(format!("real bytes of {}", group.path())),
         }
     }
 
@@ -53,7 +208,7 @@ impl Refusal {
         let held = reservation.size() as u64;
         let query = &report.path;
         let mut text = format!(
-            "cannot reserve {} more for {}, which has {}, in {}: ",
+            "{REFUSED}{} more for {}, which has {}, in {}: ",
             Bytes(requested),
             reservation.consumer().name(),
             Bytes(held),
@@ -62,31 +217,76 @@ impl Refusal {
         // Writing to a string does not fail, here and below.
         let _ = match &self {
             Self::Charge(error) => write_charge_error(&mut text, error, query),
-            Self::Share { group, standing } => write_share(&mut text, group, standing, held),
+            Self::Share { group, standing } => {
+                write_share(&mut text, &group.path(), standing, held)
+            }
             #[cfg(feature = "real-bytes")]
             Self::Real { group, held, max } => {
-                crate::real::write_over(&mut text, group, *held, *max)
+                crate::real::write_over(&mut text, &group.path(), *held, *max)
             }
             Self::Pressure { group, level } => write!(
                 text,
                 "{} is under {level} pressure, so this consumer is asked to spill before a limit is reached",
-                printable(group)
+                printable(&group.path())
             ),
         };
+        let never_fits = self.never_fits(held, requested);
+        let advised = self.advised(&report.path);
         let _ = write_top(&mut text, report, consumers);
-        if let Self::Charge(ChargeError::LimitReached(reached)) = &self {
-            let _ = write_tree(&mut text, reached);
-        }
-        if let Some(max) = self.never_fits(held, requested) {
-            let _ = write!(
+        let _ = self.write_tree(&mut text);
+        let _ = match (never_fits, advised) {
+            (Some(max), _) => write!(
                 text,
-                "\nThis does not fit while the limit is {}: raise it to {} at least, or have the query ask for less at a time \
+                "{HINT}This does not fit while the limit is {}: raise it to {} at least, or have the query ask for less at a time \
                  (target_partitions, batch_size, sort_spill_reservation_bytes)",
                 Bytes(max),
                 Bytes(requested),
-            );
-        }
+            ),
+            (None, Some(group)) => write!(
+                text,
+                "{HINT}Raise the limit of {}, let fewer queries run below it at a time, or have the query ask for less at a time \
+                 (target_partitions, batch_size)",
+                printable(&group)
+            ),
+            (None, None) => Ok(()),
+        };
         DataFusionError::ResourcesExhausted(text)
+    }
+
+    /// Writes the tree around the limit.
+    fn write_tree(&self, text: &mut String) -> std::fmt::Result {
+        let (group, report, age) = match self {
+            Self::Charge(ChargeError::LimitReached(reached)) => {
+                let limited = reached.limited.clone();
+                (limited, reached.report.clone(), reached.largest_age)
+            }
+            Self::Charge(_) => return Ok(()),
+            Self::Share { group, .. } | Self::Pressure { group, .. } => {
+                let (report, age) = group.tree_report();
+                (group.path(), report, age)
+            }
+            #[cfg(feature = "real-bytes")]
+            Self::Real { group, .. } => {
+                let (report, age) = group.tree_report();
+                (group.path(), report, age)
+            }
+        };
+        write_tree_around(text, &group, &report, age)
+    }
+
+    /// Returns the group whose limit can be raised: of a query's own group, which may be a grant's, the one above.
+    fn advised(&self, query: &str) -> Option<String> {
+        let group = match self {
+            Self::Charge(ChargeError::LimitReached(reached)) => reached.limited.clone(),
+            Self::Charge(_) => return None,
+            Self::Share { group, .. } | Self::Pressure { group, .. } => group.path(),
+            #[cfg(feature = "real-bytes")]
+            Self::Real { group, .. } => group.path(),
+        };
+        Some(match group.rsplit_once('/') {
+            Some((above, _)) if group == query && !above.is_empty() => above.to_owned(),
+            _ => group,
+        })
     }
 
     /// Returns the limit if the request cannot fit even when all others return their bytes.
@@ -177,16 +377,6 @@ fn write_top(text: &mut String, report: QueryReport, mut consumers: Vec<Live>) -
         write!(text, "\n  {one}, {spilling} spill")?;
     }
     write_rest(text, "\n  ", consumers.iter().filter(is_own).count())
-}
-
-/// Writes the tree around the limit.
-fn write_tree(text: &mut String, reached: &LimitReached) -> std::fmt::Result {
-    write!(text, "\nThe tree around {}", printable(&reached.limited))?;
-    match reached.largest_age.as_millis() {
-        0 => text.push(':'),
-        age_ms => write!(text, " {age_ms} ms ago:")?,
-    }
-    write!(text, "\n{}", reached.report)
 }
 
 /// Writes the consumers of an operator, if they add to the operator's line.

@@ -14,6 +14,8 @@ use datafusion_execution::disk_manager::DiskManagerBuilder;
 use datafusion_execution::{SpillFile, SpillWriter, TempFileFactory};
 use futures_core::Stream;
 
+use crate::refusal::no_space;
+
 /// Disk space for the spill files of a tenant, or of a query: a group whose bytes are bytes on disk.
 ///
 /// The group belongs to a second [`bursar::Memory`], a tree of disk space, beside the tree of memory. So a limit, a peak, a snapshot or a
@@ -112,12 +114,9 @@ impl Write for Writer {
         let mut charge = lock(&self.charge);
         let before = charge.bytes();
         let wanted = before + bytes.len() as u64;
-        charge.resize(wanted).map_err(|refusal| {
-            io::Error::new(
-                io::ErrorKind::StorageFull,
-                format!("no disk space for a spill file: {refusal}"),
-            )
-        })?;
+        charge
+            .resize(wanted)
+            .map_err(|refusal| io::Error::new(io::ErrorKind::StorageFull, no_space(&refusal)))?;
         let written = self.inner.write(bytes);
         let length = before + *written.as_ref().unwrap_or(&0) as u64;
         // Smaller, so it succeeds.

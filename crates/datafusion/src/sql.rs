@@ -70,7 +70,7 @@ impl View {
         }
     }
 
-    /// Adds the queries of a history: finished ones to `bursar_history()`, and the spills of running ones to `bursar_memory()`.
+    /// Adds the queries of a history: finished and running ones to `bursar_history()`, and the spills of running ones to `bursar_memory()`.
     pub fn history(mut self, history: &History) -> Self {
         self.history = Some(history.clone());
         self
@@ -232,7 +232,10 @@ impl Table {
             Self::History => &[
                 ("path", Utf8, false),
                 ("operator", Utf8, true),
+                ("state", Utf8, false),
+                ("tries", Int64, false),
                 ("peak", Int64, false),
+                ("real_peak", Int64, true),
                 ("refused", Int64, false),
                 ("refused_by", Utf8, true),
                 ("overshot", Int64, true),
@@ -349,27 +352,46 @@ fn memory_columns(view: &View, freshness: Freshness) -> Vec<ArrayRef> {
     ]
 }
 
-/// A row for each finished query in view, and one for each of its operators.
+/// Bytes that a query really took; `None` if they were not counted.
+fn real_peak(query: &QueryReport) -> Option<u64> {
+    #[cfg(feature = "real-bytes")]
+    let peak = query.real.map(|real| real.peak);
+    #[cfg(not(feature = "real-bytes"))]
+    let (peak, _) = (None, query);
+    peak
+}
+
+/// A row for each finished query in view, then for each that runs, and one for each of their operators.
 fn history_columns(view: &View) -> Vec<ArrayRef> {
-    let finished = view
-        .history
-        .as_ref()
-        .map_or_else(Vec::new, History::finished);
-    let in_view = finished.iter().filter(|query| view.contains(&query.path));
-    let rows: Vec<(&QueryReport, Option<_>)> = in_view
-        .flat_map(|query| {
-            let operators = query
-                .operators
+    let (mut finished, mut running) = (Vec::new(), Vec::new());
+    if let Some(history) = &view.history {
+        // In this order: a query that ends meanwhile is there twice, and not missing.
+        (running, finished) = (history.running(), history.finished());
+        running.retain(|query| {
+            !finished
                 .iter()
-                .map(move |operator| (query, Some(operator)));
-            std::iter::once((query, None)).chain(operators)
+                .any(|ended| ended.path == query.path && ended.tries == query.tries)
+        });
+    }
+    let finished = finished.iter().map(|query| (query, "finished"));
+    let queries = finished.chain(running.iter().map(|query| (query, "running")));
+    let in_view = queries.filter(|(query, _)| view.contains(&query.path));
+    let rows: Vec<(&QueryReport, Option<_>, &str)> = in_view
+        .flat_map(|(query, state)| {
+            let operators = query.operators.iter();
+            let operators = operators.map(move |operator| (query, Some(operator), state));
+            std::iter::once((query, None, state)).chain(operators)
         })
         .collect();
-    let all = || rows.iter().copied();
+    let states = || rows.iter().map(|(_, _, state)| Some(*state));
+    let all = || rows.iter().map(|(query, operator, _)| (*query, *operator));
     vec![
         texts(all().map(|(query, _)| Some(&query.path[..]))),
         texts(all().map(|(_, operator)| operator.map(|one| &one.name[..]))),
+        texts(states()),
+        numbers(all().map(|(query, _)| Some(u64::from(query.tries)))),
         numbers(all().map(|(query, operator)| Some(operator.map_or(query.peak, |one| one.peak)))),
+        numbers(all().map(|(query, operator)| real_peak(query).filter(|_| operator.is_none()))),
         numbers(
             all().map(|(query, operator)| Some(operator.map_or(query.refused, |one| one.refused))),
         ),

@@ -2,6 +2,7 @@
 
 mod attempt;
 mod error;
+mod prepared;
 mod repeat;
 mod settings;
 mod shape;
@@ -15,7 +16,7 @@ use std::time::Duration;
 use bursar::{Group, Memory};
 use bursar_arbiter::{Arbiter, Shapes};
 use datafusion::dataframe::DataFrame;
-use datafusion::execution::context::{SQLOptions, SessionContext};
+use datafusion::execution::context::{SQLOptions, SessionContext, SessionState};
 use datafusion::logical_expr::{DdlStatement, LogicalPlan, Statement};
 
 use crate::history::History;
@@ -24,6 +25,7 @@ use attempt::Query;
 use settings::Engine;
 
 pub use error::TenantEngineError;
+pub use prepared::PreparedQuery;
 pub use repeat::Repeat;
 pub use settings::Tenant;
 pub use stream::{Admitted, TenantStream};
@@ -110,6 +112,8 @@ impl TenantEngine {
             arbiter: arbiter.clone(),
             disk: None,
             history: None,
+            #[cfg(feature = "real-bytes")]
+            real: None,
             rules: Rules::default(),
             repeat: Repeat::Auto,
             hold_first: 0,
@@ -161,6 +165,15 @@ impl TenantEngineBuilder {
     /// Sets the history that the report of each try goes to; none unless set.
     pub fn history(mut self, history: &History) -> Self {
         self.0.history = Some(history.clone());
+        self
+    }
+
+    /// Counts the bytes that queries really take, beside those that they reserve, and refuses requests of queries that take more than
+    /// their grant or a limit; see [`PoolBuilder::refuse_by_real_bytes`](crate::PoolBuilder::refuse_by_real_bytes). A grant becomes larger
+    /// first, if that is possible, and queries of a shape ask for what the last ones really took.
+    #[cfg(feature = "real-bytes")]
+    pub fn real_bytes(mut self, real: &crate::real::RealBytes) -> Self {
+        self.0.real = Some(real.clone());
         self
     }
 
@@ -246,7 +259,7 @@ impl Tenant {
     ///
     /// `context` is the session of the tenant's client, with its settings and perhaps tables of its own; without one it is the session
     /// of all, which `SET` cannot change. Its memory pool is not used. `PREPARE` is forbidden, because nothing would be charged for what
-    /// it keeps; `EXECUTE` runs what the program has prepared.
+    /// it keeps; `EXECUTE` runs what the program has prepared, and [`Tenant::prepare`] is for protocols that prepare by themselves.
     ///
     /// # Errors
     /// [`TenantEngineError`].
@@ -261,13 +274,18 @@ impl Tenant {
             .await
     }
 
+    /// The state of a session, or of all.
+    fn state(&self, context: Option<&SessionContext>) -> SessionState {
+        context.unwrap_or(&self.engine.shared).state()
+    }
+
     async fn plan(
         &self,
         context: Option<&SessionContext>,
         text: &str,
     ) -> Result<DataFrame, TenantSqlError> {
         let of_all = &self.engine.shared;
-        let state = context.unwrap_or(of_all).state();
+        let state = self.state(context);
         let (plan, _) = self.engine.rules.plan(&state, text).await?;
         let forbidden = |what: &str| {
             Err(TenantSqlError::Forbidden {

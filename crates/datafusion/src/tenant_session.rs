@@ -20,6 +20,7 @@ use prepared::Prepared;
 
 pub(crate) use depth::on_stack;
 pub use error::TenantSqlError;
+pub(crate) use prepared::prepared_bytes;
 pub(crate) use rules::Rules;
 
 /// A session for the statements of a tenant that is not trusted. No statement leaves the tenant's pool, or overflows the stack.

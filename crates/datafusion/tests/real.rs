@@ -9,12 +9,21 @@ use std::sync::{Arc, LazyLock};
 
 use bursar::{Freshness, Group, Limits, Memory};
 use bursar_alloc::{Charged, GroupExt, current};
-use bursar_datafusion::{FollowQuery, GroupPool, InstallError, RealBytes};
+use bursar_arbiter::{Arbiter, Policy};
+use bursar_datafusion::{
+    FollowQuery, GroupPool, InstallError, RealBytes, RefusalText, TenantEngine,
+};
 use bursar_tpch::{Query, Tables, named, run};
+use datafusion::arrow::array::{ArrayRef, Int64Array, RecordBatch};
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::catalog::streaming::StreamingTable;
 use datafusion::common::runtime::{JoinSetTracer, SpawnedTask};
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool};
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::execute_stream;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::streaming::PartitionStream;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use futures::StreamExt;
 
@@ -258,4 +267,63 @@ async fn another_tracer_goes_on() {
     assert_eq!(*of(future.await), Some(query.clone()));
     assert_eq!(*of(block()), Some(query));
     assert_eq!(counting.0.load(Ordering::Relaxed), 2);
+}
+
+/// A source that takes memory and then reserves one byte.
+#[derive(Debug)]
+struct Hoarder {
+    row: RecordBatch,
+    takes: usize,
+}
+
+impl PartitionStream for Hoarder {
+    fn schema(&self) -> &SchemaRef {
+        self.row.schema_ref()
+    }
+
+    fn execute(&self, context: Arc<TaskContext>) -> SendableRecordBatchStream {
+        let (row, takes) = (self.row.clone(), self.takes);
+        let consumer = MemoryConsumer::new("Hoarder").register(context.memory_pool());
+        let rows = futures::stream::once(async move {
+            let taken = vec![7_u8; takes];
+            consumer.try_grow(1)?;
+            drop(taken);
+            Ok(row)
+        });
+        Box::pin(RecordBatchStreamAdapter::new(self.schema().clone(), rows))
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_engine_counts_real_bytes_and_refuses_by_them() {
+    let tenant = group("engine", 32 * MIB);
+    let context = SessionContext::new();
+    let one: ArrayRef = Arc::new(Int64Array::from(vec![1]));
+    let row = RecordBatch::try_from_iter([("k", one)]).unwrap();
+    for (name, takes) in [("some", 16 << 20), ("much", 48 << 20)] {
+        let source = Arc::new(Hoarder {
+            row: row.clone(),
+            takes,
+        });
+        let table = StreamingTable::try_new(row.schema(), vec![source]).unwrap();
+        context.register_table(name, Arc::new(table)).unwrap();
+    }
+    let arbiter = Arbiter::new(&MEMORY, Policy::default());
+    let builder = TenantEngine::builder(&context, &arbiter).real_bytes(&REAL);
+    let engine = builder.build().tenant("engine").unwrap();
+    // Its grant becomes larger. The next one of its shape is granted what it took, and an eighth.
+    for granted in [8 * MIB..9 * MIB, 16 * MIB..20 * MIB] {
+        let stream = engine.sql(None, "SELECT * FROM some").await.unwrap();
+        let bytes = stream.admitted().bytes;
+        assert!(granted.contains(&bytes), "{bytes}");
+        assert_eq!(stream.collect().await.unwrap()[0].num_rows(), 1);
+    }
+    let stream = engine.sql(None, "SELECT * FROM much").await.unwrap();
+    let error = stream.collect().await.unwrap_err();
+    let text = RefusalText::of(&error).unwrap();
+    assert!(text.message.contains("the heap holds 48."), "{text:?}");
+    assert!(text.detail.contains("The tree around /engine"), "{text:?}");
+    let twin = || REAL.memory().root().find("engine");
+    settles(|| twin().is_none_or(|twin| usage(&twin) < KEPT_MAX as i64)).await;
+    assert_eq!(usage(&tenant), 0);
 }

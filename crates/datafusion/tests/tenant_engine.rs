@@ -9,7 +9,7 @@ use std::time::SystemTime;
 use bursar::{Freshness, Group, Limits, Memory};
 use bursar_arbiter::{Admit, AdmitError, Arbiter, Ask, Grant, Policy};
 use bursar_datafusion::{
-    FairShare, GroupPool, History, Repeat, Tenant, TenantEngine, TenantEngineBuilder,
+    FairShare, GroupPool, History, RefusalText, Repeat, Tenant, TenantEngine, TenantEngineBuilder,
     TenantEngineError, TenantSqlError, View,
 };
 use datafusion::arrow::array::{
@@ -17,6 +17,7 @@ use datafusion::arrow::array::{
 };
 use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::catalog::streaming::StreamingTable;
+use datafusion::common::{ParamValues, ScalarValue};
 use datafusion::datasource::MemTable;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::context::SQLOptions;
@@ -777,4 +778,61 @@ async fn statements_are_checked_and_change_no_session_of_others() {
             .to_string()
             .starts_with("there is no group for the tenant ../t: make it")
     );
+}
+
+#[tokio::test]
+async fn a_prepared_statement_runs_with_parameters_and_is_paid_for() {
+    let scene = scene(MAX);
+    let tenant = scene.tenant();
+    let usage = || scene.group.read(Freshness::Exact).unwrap().usage_bytes();
+    let text = "SELECT k, $2 AS said FROM t WHERE k < $1 ORDER BY k";
+    let prepared = tenant.prepare(None, text).await.unwrap();
+    assert_eq!(prepared.parameters(), [Some(DataType::Int64), None]);
+    assert_eq!(prepared.schema().fields().len(), 2);
+    // A node and its expressions, for each of a scan, a filter, a projection and a sort.
+    assert!((4 * 512..64 << 10).contains(&usage()), "{}", usage());
+    let values = |below| {
+        let said = ScalarValue::from("so");
+        ParamValues::from(vec![ScalarValue::Int64(Some(below)), said])
+    };
+    for below in [3, 5] {
+        let stream = tenant.execute(None, &prepared, values(below)).await;
+        assert_eq!(rows(&stream.unwrap().collect().await.unwrap()), below);
+    }
+    let too_few = ParamValues::from(vec![ScalarValue::Int64(Some(3))]);
+    tenant.execute(None, &prepared, too_few).await.unwrap_err();
+    // Its rows are those of a query without parameters, so it has the same shape.
+    drop(prepared);
+    assert_eq!(usage(), 0);
+    for sql in [
+        "SET datafusion.execution.time_zone = '+01:00'",
+        "PREPARE p AS SELECT 1",
+        "CREATE TABLE u AS SELECT 1",
+    ] {
+        let error = tenant.prepare(None, sql).await.unwrap_err();
+        let is_forbidden = matches!(
+            error,
+            TenantEngineError::Statement(TenantSqlError::Forbidden { .. })
+        );
+        assert!(is_forbidden, "{sql}: {error}");
+    }
+    for sql in ["SELECT $0", "SELECT $name", "SELECT $70000"] {
+        let error = tenant.prepare(None, sql).await.unwrap_err().to_string();
+        assert!(
+            error.contains("$1 to $65535") || error.contains("laceholder"),
+            "{sql}: {error}"
+        );
+    }
+    scene.group.set_max(1000);
+    let Err(TenantEngineError::DataFusion(error)) = tenant.prepare(None, text).await else {
+        panic!("there is no memory for it");
+    };
+    let refusal = RefusalText::of(&error).unwrap();
+    assert!(
+        refusal
+            .message
+            .starts_with("cannot reserve the plan of a prepared statement: "),
+        "{refusal:?}"
+    );
+    scene.assert_all_is_given_back().await;
 }

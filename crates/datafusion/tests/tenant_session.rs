@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bursar::{Freshness, Group, Limits, Memory};
-use bursar_datafusion::{GroupPool, SpillSpace, TenantSession, TenantSqlError};
+use bursar_datafusion::{
+    GroupPool, RefusalText, Resource, SpillSpace, TenantSession, TenantSqlError,
+};
 use datafusion::execution::context::SQLOptions;
 use datafusion::execution::disk_manager::DiskManagerBuilder;
 use datafusion::execution::memory_pool::MemoryLimit;
@@ -367,12 +369,20 @@ async fn spill_files_are_charged_to_their_space() {
 #[tokio::test]
 async fn a_full_space_fails_the_query_alone() {
     let scene = scene(16 * MIB, 8 * MIB);
-    let error = scene.run(SORT).await.unwrap_err().to_string();
+    let TenantSqlError::DataFusion(error) = scene.run(SORT).await.unwrap_err() else {
+        panic!("it is DataFusion's");
+    };
+    let text = RefusalText::of(&error).unwrap();
+    assert_eq!(text.resource, Resource::SpillSpace);
     assert!(
-        error.contains("no disk space for a spill file: cannot charge")
-            && error.contains(" to /t: "),
-        "{error}"
+        text.message
+            .starts_with("no disk space for a spill file: cannot charge")
+            && text.message.contains(" to /t: "),
+        "{text:?}"
     );
+    assert!(text.detail.starts_with("The tree around /t:\n"), "{text:?}");
+    assert!(text.hint.contains("disk space of /t"), "{text:?}");
+    assert_eq!(text.clone().within("/other").detail, "");
     assert!(scene.disk.peak() <= 8 * MIB);
     assert_eq!((usage(&scene.disk), usage(&scene.query)), (0, 0));
     // Room that is given while it runs counts at once.

@@ -136,6 +136,12 @@ fn lately<M: Machine>(core: &Core<M>, index: u32) -> (Largest, Arc<TreeReport>, 
     (list, report, Duration::ZERO, true)
 }
 
+/// The tree around a group, and its age.
+pub(crate) fn tree<M: Machine>(core: &Core<M>, index: u32) -> (Arc<TreeReport>, Duration) {
+    let (_, report, age, _) = lately(core, index);
+    (report, age)
+}
+
 /// The refusals that were kept, the oldest first, with their ages.
 pub(crate) fn kept<M: Machine>(core: &Core<M>) -> Vec<(Duration, LimitReached)> {
     let _operation = fork::operation(core);

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use bursar::{Group, printable};
+#[cfg(feature = "real-bytes")]
+use bursar_arbiter::AdmitError;
 use bursar_arbiter::{Ask, Grant, Seen};
 use datafusion::dataframe::DataFrame;
 use datafusion::error::{DataFusionError, Result};
@@ -17,6 +19,7 @@ use super::repeat::is_endless;
 use super::settings::Tenant;
 use super::shape;
 use crate::pool::GroupPool;
+use crate::refusal::REFUSED;
 use crate::share::FairShare;
 use crate::spill_space::SpillSpace;
 use crate::tenant_session::on_stack;
@@ -231,13 +234,22 @@ impl Query {
         if let Some(history) = &self.tenant.engine.history {
             builder = builder.history(history);
         }
+        #[cfg(feature = "real-bytes")]
+        if let Some(real) = &self.tenant.engine.real {
+            let counted = builder.real_bytes(real).map_err(AdmitError::Create);
+            let counted = counted.map_err(TenantEngineError::NotAdmitted);
+            builder = counted.map_err(Failed::Other)?.refuse_by_real_bytes();
+        }
         let pool = builder.build();
         let granted = grant.bytes();
         // It cannot run again, so a refusal would end it.
         if turn.is_last || !self.may_repeat {
             grant.grow_first();
         }
-        match self.execute(&pool, grant.width()).await {
+        let executed = self.execute(&pool, grant.width());
+        #[cfg(feature = "real-bytes")]
+        let executed = pool.in_query(executed);
+        match executed.await {
             Ok((stream, is_endless)) => Ok(Attempt {
                 stream,
                 pool,
@@ -277,6 +289,8 @@ impl Query {
             .build();
         let mut plan = self.plan.clone();
         let stack = self.tenant.engine.rules.planning_stack_bytes;
+        #[cfg(feature = "real-bytes")]
+        let pool = pool.clone();
         on_stack(stack, async move {
             if let LogicalPlan::Ddl(_) = &plan {
                 let context = SessionContext::new_with_state(state);
@@ -285,7 +299,10 @@ impl Query {
             }
             let physical = state.create_physical_plan(&plan).await?;
             let is_endless = is_endless(&physical);
-            Ok((execute_stream(physical, state.task_ctx())?, is_endless))
+            let stream = || execute_stream(physical, state.task_ctx());
+            #[cfg(feature = "real-bytes")]
+            let stream = || pool.stream_in_query(stream);
+            Ok((stream()?, is_endless))
         })
         .await
     }
@@ -314,7 +331,7 @@ impl Query {
         let needed = match error.find_root() {
             // The disk's limit has the same error, and no pool's text.
             DataFusionError::ResourcesExhausted(text)
-                if text.contains("cannot reserve ")
+                if text.contains(REFUSED)
                     && text.contains(&printable(&pool.group().path()).to_string()) =>
             {
                 pool.needed()

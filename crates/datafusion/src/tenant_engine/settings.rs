@@ -17,6 +17,8 @@ pub(super) struct Engine {
     pub(super) arbiter: Arbiter,
     pub(super) disk: Option<Memory>,
     pub(super) history: Option<History>,
+    #[cfg(feature = "real-bytes")]
+    pub(super) real: Option<crate::real::RealBytes>,
     pub(super) rules: Rules,
     pub(super) repeat: Repeat,
     pub(super) hold_first: usize,

@@ -14,6 +14,11 @@ const PART_BYTES: usize = 512;
 /// Bytes charged for each byte of the text, which is in names and literals of the plan.
 const TEXT_BYTES: usize = 4;
 
+/// Bytes charged for a statement that is kept.
+pub(crate) fn prepared_bytes(text: &str, shape: Shape) -> usize {
+    text.len() * TEXT_BYTES + shape.parts * PART_BYTES
+}
+
 pub(super) struct Prepared {
     pub(super) max: usize,
     charged: Mutex<BTreeMap<String, MemoryReservation>>,
@@ -48,7 +53,7 @@ impl Prepared {
             return Err(TenantSqlError::TooManyPrepared { max: self.max });
         }
         let reservation = MemoryConsumer::new("PREPARE").register(pool);
-        reservation.try_grow(text.len() * TEXT_BYTES + shape.parts * PART_BYTES)?;
+        reservation.try_grow(prepared_bytes(text, shape))?;
         charged.insert(name.to_owned(), reservation);
         Ok(())
     }

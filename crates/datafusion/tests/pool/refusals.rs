@@ -1,7 +1,8 @@
 //! Texts of refused requests.
 
 use bursar::Limits;
-use bursar_datafusion::{FairShare, GroupPool, Operators, PoolExt};
+use bursar_datafusion::{FairShare, GroupPool, Operators, PoolExt, RefusalText, Resource};
+use datafusion_common::DataFusionError;
 
 use crate::common::{MIB, child, exhausted, fixed, sharing, spiller, tenant};
 
@@ -169,5 +170,81 @@ fn a_share_refuses_with_what_it_is() {
     assert!(
         text.contains("does not fit while the limit is 90.0 MiB"),
         "{text}"
+    );
+}
+
+#[test]
+fn a_refusal_has_parts_and_hides_others() {
+    let tenant = tenant(10 * MIB);
+    let pool = child(&tenant, "query").pool();
+    let other = child(&tenant, "other");
+    let _held = other.try_charge(8 << 20).unwrap();
+    let error = fixed(&pool, "HashJoinInput").try_grow(4 * MIB).unwrap_err();
+    let text = RefusalText::of(&error.context("while joining")).unwrap();
+    assert_eq!(text.resource, Resource::Memory);
+    let message = "cannot reserve 4.00 MiB more for HashJoinInput, which has 0 B, in /tenant/query: /tenant uses 8.00 MiB of at most \
+                   10.0 MiB; largest in it: other 8.00 MiB";
+    assert_eq!(text.message, message);
+    assert!(
+        text.detail.starts_with("/tenant/query uses 0 B"),
+        "{text:?}"
+    );
+    assert!(
+        text.detail.contains("\nThe tree around /tenant:\n"),
+        "{text:?}"
+    );
+    assert!(
+        text.hint.starts_with("Raise the limit of /tenant, "),
+        "{text:?}"
+    );
+    for sees in ["/", "/tenant", "/tenant/"] {
+        assert_eq!(text.clone().within(sees), text, "{sees}");
+    }
+    for sees in ["/tenant/query", "/ten", "/tenants"] {
+        let shown = text.clone().within(sees);
+        assert!(
+            shown
+                .message
+                .ends_with("/tenant uses 8.00 MiB of at most 10.0 MiB"),
+            "{shown:?}"
+        );
+        assert!(!shown.detail.contains("tree"), "{shown:?}");
+        assert!(!format!("{shown:?}").contains("other"), "{shown:?}");
+    }
+}
+
+#[test]
+fn the_refusal_of_a_share_has_a_tree() {
+    let pool = sharing(&tenant(90 * MIB));
+    let sorters = [0, 1].map(|partition| spiller(&pool, &format!("ExternalSorter[{partition}]")));
+    sorters[0].try_grow(45 * MIB).unwrap();
+    let error = sorters[0].try_grow(MIB).unwrap_err();
+    let text = RefusalText::of(&error).unwrap();
+    assert!(
+        text.message.contains("its share of /tenant is 45.0 MiB"),
+        "{text:?}"
+    );
+    assert!(
+        text.detail.contains("\nThe tree around /tenant:\n"),
+        "{text:?}"
+    );
+    assert!(
+        text.hint.starts_with("Raise the limit of /tenant, "),
+        "{text:?}"
+    );
+}
+
+#[test]
+fn a_full_disk_is_a_refusal_of_spill_space() {
+    let full = std::io::Error::from(std::io::ErrorKind::StorageFull);
+    let text = RefusalText::of(&full.into()).unwrap();
+    assert_eq!(text.resource, Resource::SpillSpace);
+    assert!(
+        text.message.starts_with("no disk space for a spill file: "),
+        "{text:?}"
+    );
+    assert_eq!(
+        RefusalText::of(&DataFusionError::Execution("other".into())),
+        None
     );
 }

@@ -1,0 +1,129 @@
+//! Statements that are planned once and run with different parameters.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use bursar::Charge;
+use datafusion::arrow::datatypes::{DataType, SchemaRef};
+use datafusion::common::ParamValues;
+use datafusion::dataframe::DataFrame;
+use datafusion::error::DataFusionError;
+use datafusion::execution::context::SessionContext;
+use datafusion::logical_expr::{LogicalPlan, Statement};
+
+use super::error::TenantEngineError;
+use super::settings::Tenant;
+use super::stream::TenantStream;
+use crate::refusal::REFUSED;
+use crate::tenant_session::{TenantSqlError, on_stack, prepared_bytes};
+
+/// A statement that a tenant has prepared. It may have parameters: `$1`, `$2` and so on. Its plan is charged to the tenant until it is
+/// dropped: 4 bytes for each byte of its text, and 512 for each node and expression.
+pub struct PreparedQuery {
+    plan: LogicalPlan,
+    parameters: BTreeMap<usize, Option<DataType>>,
+    _charge: Charge,
+}
+
+impl fmt::Debug for PreparedQuery {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PreparedQuery")
+            .field("parameters", &self.parameters)
+            .finish_non_exhaustive()
+    }
+}
+
+impl PreparedQuery {
+    /// The types of its parameters, `$1` first. `None` where the statement says nothing about the type.
+    pub fn parameters(&self) -> Vec<Option<DataType>> {
+        let last = self.parameters.keys().next_back().copied().unwrap_or(0);
+        let parameters = (1..=last).map(|number| self.parameters.get(&number).cloned().flatten());
+        parameters.collect()
+    }
+
+    /// The columns of its rows.
+    pub fn schema(&self) -> SchemaRef {
+        self.plan.schema().inner().clone()
+    }
+
+    /// Its plan, with its parameters.
+    pub fn plan(&self) -> &LogicalPlan {
+        &self.plan
+    }
+}
+
+/// # Prepared statements
+impl Tenant {
+    /// Plans a statement that will run with parameters, as [`Tenant::sql`] plans one without. Statements that change a session are forbidden.
+    ///
+    /// # Errors
+    /// [`TenantEngineError`]. A plan that the tenant has no memory for is refused as a request of a query is.
+    pub async fn prepare(
+        &self,
+        context: Option<&SessionContext>,
+        text: &str,
+    ) -> Result<PreparedQuery, TenantEngineError> {
+        let state = self.state(context);
+        let rules = &self.engine.rules;
+        let planned = on_stack(rules.planning_stack_bytes, rules.plan(&state, text)).await;
+        let (plan, shape) = planned.map_err(TenantEngineError::Statement)?;
+        if let LogicalPlan::Statement(statement) = &plan {
+            let what = match statement {
+                Statement::Prepare(_) => "PREPARE",
+                Statement::Execute(_) => "EXECUTE",
+                _ => "statements that change the session",
+            };
+            let what = format!("{what} inside a prepared statement");
+            return Err(TenantEngineError::Statement(TenantSqlError::Forbidden {
+                what,
+            }));
+        }
+        let bytes = prepared_bytes(text, shape);
+        let charge = self.group.try_charge(bytes as u64).map_err(|refusal| {
+            let text = format!("{REFUSED}the plan of a prepared statement: {refusal:#}");
+            DataFusionError::ResourcesExhausted(text)
+        })?;
+        let mut parameters = BTreeMap::new();
+        for (name, kind) in plan.get_parameter_types()? {
+            let number = name
+                .strip_prefix('$')
+                .and_then(|number| number.parse().ok());
+            match number {
+                Some(number @ 1..=PARAMETERS_MAX) => parameters.insert(number, kind),
+                _ => {
+                    let text = format!("parameters are $1 to ${PARAMETERS_MAX}, not {name}");
+                    return Err(DataFusionError::Plan(text).into());
+                }
+            };
+        }
+        Ok(PreparedQuery {
+            plan,
+            parameters,
+            _charge: charge,
+        })
+    }
+
+    /// Runs a prepared statement, as [`Tenant::sql`] runs one without parameters.
+    ///
+    /// # Errors
+    /// [`TenantEngineError`].
+    pub async fn execute(
+        &self,
+        context: Option<&SessionContext>,
+        prepared: &PreparedQuery,
+        values: ParamValues,
+    ) -> Result<TenantStream, TenantEngineError> {
+        let state = self.state(context);
+        let plan = prepared.plan.clone();
+        let stack = self.engine.rules.planning_stack_bytes;
+        let bound = on_stack(
+            stack,
+            async move { plan.replace_params_with_values(&values) },
+        )
+        .await?;
+        self.run(DataFrame::new(state, bound)).await
+    }
+}
+
+/// As many as PostgreSQL's protocol can count.
+const PARAMETERS_MAX: usize = 65_535;
