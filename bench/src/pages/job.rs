@@ -80,11 +80,13 @@ fn measure(row: Row, length: Length) -> Result<Report, String> {
         return Ok(Report::Measured(latencies(&clock)));
     }
     if row.scenario == Scenario::Hold {
-        let figures = hold::ZONES_GIB.iter().map(|&gib| {
-            let ratio = hold::run(gib, turn.parallel()?, length.long_ns())?;
-            Ok(figure(&hold::name(gib), "x the bound", ratio))
-        });
-        return Ok(Report::Measured(figures.collect::<Result<_, String>>()?));
+        let mut figures = Vec::new();
+        for gib in hold::ZONES_GIB {
+            let holds = hold::run(gib, turn.parallel()?, length.long_ns())?;
+            let of_zone = holds.figures(gib);
+            figures.extend(of_zone.map(|(name, unit, value)| figure(&name, unit, value)));
+        }
+        return Ok(Report::Measured(figures));
     }
     let outcome = match row.size {
         Size::Small => contenders::with::<SMALL_BYTES, _>(row.contender, turn),

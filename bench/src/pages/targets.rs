@@ -55,9 +55,12 @@ pub fn of_pages(run: &Run) -> Vec<Verdict> {
         ),
     ];
     verdicts.extend(hold::ZONES_GIB.iter().map(|&gib| {
-        let what = hold::name(gib);
-        let target = format!("{BURSAR}, holds of the zone lock, {what}, x the stated bound");
-        itself(target, find(Scenario::Hold, &what, BURSAR, 2), 1.5)
+        let what = hold::ran_too_long(gib);
+        let target = format!(
+            "{BURSAR}, holds of the zone lock above {} x the stated bound, {what}, %",
+            hold::TOO_LONG
+        );
+        itself(target, find(Scenario::Hold, &what, BURSAR, 2), 0.1)
     }));
     verdicts
 }

@@ -20,6 +20,7 @@ impl Chain {
     }
 
     /// Returns the smallest `max`, bytes; `u64::MAX` for none. Read anew at each call.
+    #[inline(always)]
     pub(crate) fn max(&self) -> u64 {
         self.0
             .iter()

@@ -22,7 +22,7 @@ use crate::refusal::Refusal;
 use crate::report::{Leftover, OperatorReport, QueryReport};
 use crate::share::{FairShare, Held, Standing};
 use crate::sort::{Part, Sort};
-use crate::spilling::{Watermark, worth_spilling};
+use crate::spilling::{self, Watermark, worth_spilling};
 use crate::table::{Entry, Table};
 
 /// A group as a memory pool, usually for one query.
@@ -85,6 +85,9 @@ pub struct GroupPool {
     chain: Chain,
     share: Option<FairShare>,
     watermark: Option<Watermark>,
+    /// Not 0: a share or pressure may refuse the requests of spillers before the limits do. Pools without either have none, and touch no
+    /// further cache line.
+    asks: Option<Arc<AtomicUsize>>,
     /// Operators whose requests always succeed.
     never_refused: Vec<String>,
     history: Option<History>,
@@ -151,7 +154,11 @@ impl GroupPool {
                 share.group()
             );
         }
-        let watermark = Watermark::new(&chain, settings.spill_from);
+        let asks = Arc::new(AtomicUsize::new(match settings.share {
+            Some(_) => spilling::SHARE,
+            None => 0,
+        }));
+        let watermark = Watermark::new(&chain, settings.spill_from, &asks);
         // It has started before: there is a group.
         let clock = Host::start().ok();
         let pool = Arc::new(Self {
@@ -160,6 +167,7 @@ impl GroupPool {
             table: Table::new(),
             registry: Registry::new(settings.operators, group.clone()),
             chain,
+            asks: (settings.share.is_some() || watermark.is_some()).then_some(asks),
             share: settings.share,
             watermark,
             never_refused: settings.never_refused,
@@ -367,8 +375,9 @@ impl GroupPool {
         if self.real_over().is_some() {
             return true;
         }
-        (self.share.is_some() || self.watermark.as_ref().is_some_and(Watermark::is_reached))
-            && reservation.consumer().can_spill()
+        // Relaxed: as in `Watermark::is_reached`.
+        let asks = |asks: &Arc<AtomicUsize>| asks.load(Ordering::Relaxed) != 0;
+        self.asks.as_ref().is_some_and(asks) && reservation.consumer().can_spill()
     }
 
     /// Returns a group for which the heap holds more than its limit, if that refuses requests.
@@ -441,39 +450,67 @@ impl GroupPool {
         Some((share, entry.held()?, entry.group()?))
     }
 
-    /// Grows the reservation of a spiller that is far from its share and belongs to no sort. `None` for others; nothing has changed then.
+    // The next three are the ways of a spiller that is far from its share and belongs to no sort. They leave as the ways of others do.
+
+    #[cold]
+    #[inline(never)]
+    fn try_grow_in_share(&self, reservation: &MemoryReservation, bytes: u64) -> Result<()> {
+        if let Some((share, held, group)) = self.shared_at_once(reservation)
+            && bytes > 0
+            && !self.is_pressed()
+            && share.allows_roughly(held.bytes(), bytes)
+            && Self::grow_from_stock(share, held, group, bytes)
+        {
+            return Ok(());
+        }
+        self.try_grow_slowly(reservation, bytes)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn grow_in_share(&self, reservation: &MemoryReservation, bytes: u64) {
+        if let Some((share, held, group)) = self.shared_at_once(reservation)
+            && bytes > 0
+            && Self::grow_from_stock(share, held, group, bytes)
+        {
+            return;
+        }
+        self.grow_slowly(reservation, bytes);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn shrink_in_share(&self, reservation: &MemoryReservation, bytes: u64) {
+        // Relaxed: as in `shrink_slowly`.
+        if self.watched.load(Ordering::Relaxed) == 0
+            && let Some((share, held, group)) = self.shared_at_once(reservation)
+            && bytes > 0
+        {
+            group.engine().uncharge(bytes);
+            return share.shrunk(held, bytes);
+        }
+        self.shrink_slowly(reservation, bytes);
+    }
+
     #[inline(always)]
-    fn try_grow_far_from_share(
-        &self,
-        reservation: &MemoryReservation,
-        bytes: u64,
-    ) -> Option<Result<()>> {
-        #[cfg(feature = "real-bytes")]
-        if self.real_over().is_some() {
-            return None;
-        }
-        if self.watermark.as_ref().is_some_and(Watermark::is_reached) {
-            return None;
-        }
-        let (share, held, group) = self.shared_at_once(reservation)?;
-        if !share.allows_roughly(held.bytes(), bytes) {
-            return None;
-        }
+    fn grow_from_stock(share: &FairShare, held: &Held, group: &Group, bytes: u64) -> bool {
         // Before it is charged: see `FairShare::grown`.
         share.grown(held, bytes);
-        if group.engine().charge_from_stock(bytes) {
-            return Some(Ok(()));
+        let is_charged = group.engine().charge_from_stock(bytes);
+        if !is_charged {
+            share.shrunk(held, bytes);
         }
-        Some(match self.try_charge(group, bytes) {
-            Ok(charge) => {
-                charge.forget();
-                Ok(())
-            }
-            Err(error) => {
-                share.shrunk(held, bytes);
-                Err(self.refuse(reservation, bytes, Refusal::Charge(error)))
-            }
-        })
+        is_charged
+    }
+
+    /// Returns whether the heap or pressure may refuse what a share allows.
+    #[inline(always)]
+    fn is_pressed(&self) -> bool {
+        #[cfg(feature = "real-bytes")]
+        if self.real_over().is_some() {
+            return true;
+        }
+        self.watermark.as_ref().is_some_and(Watermark::is_reached)
     }
 
     #[cold]
@@ -481,9 +518,6 @@ impl GroupPool {
     fn try_grow_slowly(&self, reservation: &MemoryReservation, bytes: u64) -> Result<()> {
         if bytes == 0 {
             return Ok(());
-        }
-        if let Some(grown) = self.try_grow_far_from_share(reservation, bytes) {
-            return grown;
         }
         let sort = self.sort_of(reservation);
         let group = self.group_of(reservation);
@@ -573,8 +607,9 @@ impl GroupPool {
     fn check_real(&self) -> std::result::Result<(), (&Group, u64, u64)> {
         let check = || self.real_over().map_or(Ok(()), Err);
         match &self.widener {
-            Some(widener) => widener.retry(check, |(group, held, max)| {
-                (**group == self.group).then(|| held - max)
+            // A grant is made larger by what it lacks beyond the bytes that are charged.
+            Some(widener) => widener.retry(check, |(group, held, _)| {
+                (**group == self.group).then(|| held.saturating_sub(self.group.reserved()))
             }),
             None => check(),
         }
@@ -628,13 +663,6 @@ impl GroupPool {
     fn shrink_slowly(&self, reservation: &MemoryReservation, bytes: u64) {
         if bytes == 0 {
             return;
-        }
-        // Relaxed: as below.
-        if self.watched.load(Ordering::Relaxed) == 0
-            && let Some((share, held, group)) = self.shared_at_once(reservation)
-        {
-            group.engine().uncharge(bytes);
-            return share.shrunk(held, bytes);
         }
         // Relaxed: a refusal of the same consumer in another task may be seen a return later; for cut requests see
         // there.
@@ -841,7 +869,7 @@ impl MemoryPool for GroupPool {
             Some(group)
                 if !self.concerns_share(reservation)
                     && group.engine().charge_from_stock(additional) => {}
-            _ => self.grow_slowly(reservation, additional),
+            _ => self.grow_in_share(reservation, additional),
         }
     }
 
@@ -855,7 +883,7 @@ impl MemoryPool for GroupPool {
             {
                 group.engine().uncharge(shrink);
             }
-            _ => self.shrink_slowly(reservation, shrink),
+            _ => self.shrink_in_share(reservation, shrink),
         }
     }
 
@@ -868,7 +896,7 @@ impl MemoryPool for GroupPool {
             {
                 Ok(())
             }
-            _ => self.try_grow_slowly(reservation, additional),
+            _ => self.try_grow_in_share(reservation, additional),
         }
     }
 

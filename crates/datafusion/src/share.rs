@@ -9,9 +9,10 @@
 //! A sort is one spiller, with the consumer that merges its rows: see `sort.rs`. The merge of several sorts' outputs cannot spill,
 //! and asks when all of them hold what they may. So one more part is kept back for it.
 //!
-//! The fast check uses numbers that err on the safe side. Usage includes stock. The shared sum lacks up to 64 KiB of
-//! each spiller's bytes, so that its cache line is rarely written. A request that the fast check would refuse is
-//! checked again with closer numbers: an exact usage, and the spillers' bytes before and after that usage was read.
+//! The fast check uses numbers that err on the safe side. Usage includes stock. The shared sum lacks some of each spiller's bytes, so
+//! that its cache line is rarely written: up to a thirty-second of an even part of the limit, or 64 KiB if that is more. A request that the
+//! fast check would refuse is checked again with closer numbers: an exact usage, and the spillers' bytes before and after that usage
+//! was read.
 //!
 //! Accepted errors: requests that are decided at the same time do not see each other, or count as held before they are
 //! charged. So together they may exceed the share by the bytes that they ask for. The limit itself holds. The closer
@@ -27,8 +28,11 @@ use bursar::Group;
 
 use crate::chain::{self, Chain};
 
-/// Size of the pieces in which spillers' bytes reach the shared sum (64 KiB), as a power of two.
-const GRAIN_BITS: u32 = 16;
+/// The shared sum lacks twice an even part of the limit divided by this of each spiller's bytes, at most. So the requests of an operator
+/// whose batches are smaller than one such part rarely write to the sum. Judgement: the last 3 % below a share are checked exactly.
+const PART_UNTOLD: u64 = 64;
+/// Or twice this, if it is more, bytes.
+const LEAST_UNTOLD: u64 = 32 << 10;
 
 /// A group's limit, shared evenly by the consumers that can spill and hold memory.
 ///
@@ -78,13 +82,19 @@ struct Shared {
 /// Bytes that a spiller holds. It has its own cache lines, because other threads write the other spillers' bytes.
 #[derive(Default)]
 #[repr(align(128))]
-pub(crate) struct Held(AtomicU64);
+pub(crate) struct Held {
+    bytes: AtomicU64,
+    /// Bytes of these that are in the shared sum: never more than there are, but for a moment.
+    told: AtomicU64,
+    /// Bytes above which the sum is told more. A hint.
+    tell_above: AtomicU64,
+}
 
 impl Held {
     #[inline(always)]
     pub(crate) fn bytes(&self) -> u64 {
         // Relaxed: a request at the same time, of another task of this consumer or of another, may or may not be in.
-        self.0.load(Ordering::Relaxed)
+        self.bytes.load(Ordering::Relaxed)
     }
 }
 
@@ -96,8 +106,8 @@ struct Counts {
     registered: AtomicI64,
     /// Spillers that hold bytes.
     active: AtomicI64,
-    /// Bytes held, each spiller's rounded down to whole grains.
-    grains: AtomicI64,
+    /// Bytes held, as far as the sum was told.
+    told: AtomicI64,
     /// Registered merges of sorted inputs.
     merges: AtomicI64,
 }
@@ -212,21 +222,21 @@ impl FairShare {
     }
 
     /// Checks a request by counts that others change meanwhile, and by a usage that includes stock: so it may say no too early.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn allows_roughly(&self, held: u64, requested: u64) -> bool {
         let limit = self.shared.chain.max();
         limit == u64::MAX || self.roughly(limit).allows(held, requested)
     }
 
-    #[inline]
+    #[inline(always)]
     fn roughly(&self, limit: u64) -> Standing {
         let counts = &self.shared.counts;
-        let [registered, active, grains] =
-            [&counts.registered, &counts.active, &counts.grains].map(number);
+        let [registered, active, spillable] =
+            [&counts.registered, &counts.active, &counts.told].map(number);
         Standing {
             limit,
             used: self.group().reserved(),
-            spillable: grains << GRAIN_BITS,
+            spillable,
             active,
             idle: registered.saturating_sub(active),
             merges: number(&counts.merges),
@@ -242,6 +252,8 @@ impl FairShare {
     /// second sum, and bytes that they return are in the first; the larger sum counts. If some take and others return
     /// meanwhile, it lacks no more than the smaller of the two.
     fn exactly_with(&self, usage: impl FnOnce() -> u64) -> Standing {
+        // A lowered limit or more spillers make what the sum may lack smaller. Otherwise the fast check would never say yes again.
+        self.members(|members| members.iter().for_each(|held| self.tell(held)));
         // A registration at the same time may or may not be in.
         let registered = number(&self.shared.counts.registered);
         let before = self.held();
@@ -276,35 +288,71 @@ impl FairShare {
     /// limit holds.
     #[inline]
     pub(crate) fn grown(&self, held: &Held, bytes: u64) {
-        // Relaxed: the task that takes the count from zero, or over a whole grain, knows it by the value it found. All
-        // these steps have one order, so each is counted once, and what is counted adds up when they are over. Where a
-        // processor makes the charge visible before this, a reader just then may take the request for others' use; once
-        // it is over none does.
-        let before = held.0.fetch_add(bytes, Ordering::Relaxed);
-        self.moved(before, before.wrapping_add(bytes));
+        // SeqCst, here and in `tell`: of a task that changes the bytes and one that tells them, at least one sees what the other did. Where
+        // a processor makes the charge visible before this, a reader just then may take the request for others' use; once it is over
+        // none does.
+        let before = held.bytes.fetch_add(bytes, Ordering::SeqCst);
+        let after = before.wrapping_add(bytes);
+        // Relaxed: a hint.
+        if after > held.tell_above.load(Ordering::Relaxed) {
+            self.tell(held);
+        }
+        if before == 0 {
+            self.count_active(1);
+        }
     }
 
     /// Records that a spiller holds `bytes` fewer, after they were returned, for the same reason.
     #[inline]
     pub(crate) fn shrunk(&self, held: &Held, bytes: u64) {
-        // Relaxed: as above.
-        let before = held.0.fetch_sub(bytes, Ordering::Relaxed);
-        self.moved(before, before.wrapping_sub(bytes));
+        // SeqCst, both: as above.
+        let before = held.bytes.fetch_sub(bytes, Ordering::SeqCst);
+        let after = before.wrapping_sub(bytes);
+        if after < held.told.load(Ordering::SeqCst) {
+            self.tell(held);
+        }
+        if after == 0 {
+            self.count_active(-1);
+        }
     }
 
-    #[inline]
-    fn moved(&self, before: u64, after: u64) {
-        if (before == 0) != (after == 0) {
-            let change = if before == 0 { 1 } else { -1 };
-            self.shared
-                .counts
-                .active
-                .fetch_add(change, Ordering::Relaxed);
-        }
-        let grains = (after >> GRAIN_BITS).wrapping_sub(before >> GRAIN_BITS);
-        if grains != 0 {
-            let counts = &self.shared.counts;
-            counts.grains.fetch_add(grains as i64, Ordering::Relaxed);
+    /// Counts a spiller whose bytes a task took from 0, or to 0. The task knows it by the value that it found, so each change is counted
+    /// once, and what is counted adds up when these steps are over.
+    fn count_active(&self, change: i64) {
+        // Relaxed: see the module's comment for what may be missed.
+        let active = &self.shared.counts.active;
+        active.fetch_add(change, Ordering::Relaxed);
+    }
+
+    /// Brings the shared sum up to date with a spiller's bytes, if it lacks too many or has too many.
+    #[cold]
+    #[inline(never)]
+    fn tell(&self, held: &Held) {
+        let spillers = number(&self.shared.counts.registered).max(1);
+        let untold = (self.shared.chain.max() / PART_UNTOLD / spillers).max(LEAST_UNTOLD);
+        loop {
+            // SeqCst, all: see `grown`. The bytes are looked at again after each step, so of two tasks the later one corrects the other.
+            let told = held.told.load(Ordering::SeqCst);
+            let bytes = held.bytes.load(Ordering::SeqCst);
+            let tell_above = told.saturating_add(2 * untold);
+            if told <= bytes && bytes <= tell_above {
+                if held.tell_above.load(Ordering::Relaxed) != tell_above {
+                    // Relaxed: a hint. One that is too high, of a task that was late, makes the fast check say no earlier.
+                    held.tell_above.store(tell_above, Ordering::Relaxed);
+                }
+                return;
+            }
+            let now = bytes.saturating_sub(untold);
+            // SeqCst, both: as above, pairs with the load in `shrunk`.
+            let exchanged =
+                held.told
+                    .compare_exchange(told, now, Ordering::SeqCst, Ordering::SeqCst);
+            if exchanged.is_ok() {
+                // Relaxed: a sum, to which each change is added once.
+                let change = now.wrapping_sub(told) as i64;
+                let sum = &self.shared.counts.told;
+                sum.fetch_add(change, Ordering::Relaxed);
+            }
         }
     }
 

@@ -10,11 +10,14 @@ use crate::chain::Chain;
 /// Bytes that a spiller must hold to be asked if there is pressure without a limit: 1 MiB.
 const WORTH_WITHOUT_LIMIT: u64 = 1 << 20;
 
+/// Added to the number of groups under pressure by a pool with a share, which asks spillers at any time.
+pub(crate) const SHARE: usize = 1 << (usize::BITS - 1);
+
 /// Tells whether the query's group or one above it is under pressure.
 #[derive(Debug)]
 pub(crate) struct Watermark {
     from: Level,
-    /// Number of these groups.
+    /// Number of these groups, and [`SHARE`].
     pressed: Arc<AtomicUsize>,
     /// They own only the count above: a subscriber must not keep the pool.
     _watchers: Vec<Registration>,
@@ -22,13 +25,12 @@ pub(crate) struct Watermark {
 
 impl Watermark {
     /// Returns `None` if no consumer need be asked to spill.
-    pub(crate) fn new(chain: &Chain, from: Level) -> Option<Self> {
+    pub(crate) fn new(chain: &Chain, from: Level, pressed: &Arc<AtomicUsize>) -> Option<Self> {
         if from == Level::None {
             return None;
         }
-        let pressed = Arc::new(AtomicUsize::new(0));
         let watch = |group: &Group| {
-            let pressed = Arc::clone(&pressed);
+            let pressed = Arc::clone(pressed);
             let was_pressed = AtomicBool::new(false);
             group.on_pressure(move |now| {
                 let is_pressed = now.level >= from;
@@ -46,14 +48,14 @@ impl Watermark {
         Some(Self {
             from,
             _watchers: chain.groups().iter().map(watch).collect(),
-            pressed,
+            pressed: Arc::clone(pressed),
         })
     }
 
     #[inline(always)]
     pub(crate) fn is_reached(&self) -> bool {
         // Relaxed: it may be the state of a moment ago.
-        self.pressed.load(Ordering::Relaxed) != 0
+        self.pressed.load(Ordering::Relaxed) & !SHARE != 0
     }
 
     /// Returns a group under pressure, and its level; the level may have fallen meanwhile.

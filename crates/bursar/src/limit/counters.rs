@@ -25,6 +25,8 @@ pub(crate) const CHARGE_MAX: u64 = 1 << 56;
 const STOCK_MAX: u64 = 64 << 20;
 /// Largest setting of `stock_max`, bytes. A million groups on 1,024 CPUs then hold at most 2^60, which fits a counter.
 pub(crate) const STOCK_MAX_MAX: u64 = 1 << 30;
+/// Levels of the groups that most programs have.
+const NEAR_LEVELS: usize = 8;
 /// The default number of shards that are frozen at once, and drained in one turn.
 const SHARDS_PER_SLICE: usize = 256;
 
@@ -249,18 +251,30 @@ impl<M: Machine> Counters<M> {
     }
 
     /// Way from a group up to `end`, which is left out, or to the root if `end` is `None`.
+    // Inlined, so that it is not copied.
+    #[inline(always)]
     pub(crate) fn way(&self, index: u32, end: Option<u32>) -> Way<'_, M> {
-        let mut list = [self.counter(ROOT); LEVELS];
-        let counters = self.groups(index, end).map(|at| self.counter(at));
-        let filled = list.iter_mut().zip(counters).map(|(at, one)| *at = one);
-        let len = filled.count();
-        Way {
+        let root = self.counter(ROOT);
+        let mut way = Way {
             counters: self,
             index,
             end,
-            len,
-            list,
-        }
+            len: 0,
+            near: [root; NEAR_LEVELS],
+            deep: None,
+        };
+        way.len = match (self.tree.node(index).depth() as usize) < NEAR_LEVELS {
+            true => self.fill(&mut way.near, index, end),
+            false => self.fill(way.deep.insert([root; LEVELS]), index, end),
+        };
+        way
+    }
+
+    /// Fills a list with the counters of a way; returns their number.
+    fn fill<'a>(&'a self, list: &mut [&'a PageCounter<M>], index: u32, end: Option<u32>) -> usize {
+        let counters = self.groups(index, end).map(|at| self.counter(at));
+        let filled = list.iter_mut().zip(counters).map(|(at, one)| *at = one);
+        filled.count()
     }
 
     /// First group on that way whose limit is smaller than a charge. No memory that is given back makes the charge fit.
@@ -393,13 +407,18 @@ pub(crate) struct Way<'a, M: Machine> {
     pub(crate) index: u32,
     /// The group at which it ends; `None` if it has the root.
     pub(super) end: Option<u32>,
-    list: [&'a PageCounter<M>; LEVELS],
     len: usize,
+    /// The list, unless there is a longer one. Most groups are not deep, and clearing places for all levels takes as long as a miss otherwise.
+    near: [&'a PageCounter<M>; NEAR_LEVELS],
+    deep: Option<[&'a PageCounter<M>; LEVELS]>,
 }
 
 impl<'a, M: Machine> Way<'a, M> {
     fn list(&self) -> &[&'a PageCounter<M>] {
-        &self.list[..self.len]
+        match &self.deep {
+            None => &self.near[..self.len],
+            Some(list) => &list[..self.len],
+        }
     }
 
     /// The group at a position.

@@ -78,38 +78,36 @@ impl<M: Machine> Counters<M> {
     /// nothing keeps the group's record once no byte is charged. Calls `then` in between. Async-signal-safe.
     pub(crate) fn uncharge_directly<R>(
         &self,
-        index: u32,
+        way: &Way<'_, M>,
         bytes: u64,
         then: impl FnOnce() -> R,
     ) -> R {
-        let (had, left) = self.release_charged(&self.way(index, None), bytes);
+        let (had, left) = self.release_charged(way, bytes);
         if left > 0 {
-            self.put_off(index, left);
+            self.put_off(way.index, left);
         }
         let then = then();
-        self.uncharge_slot(index, had);
+        self.uncharge_slot(way.index, had);
         then
     }
 
-    /// [`Counters::uncharge_directly`] up to `end`, for a caller that may wait. Puts nothing off: if the group has fewer bytes, calls
+    /// [`Counters::uncharge_directly`] for a caller that may wait. Puts nothing off: if the group has fewer bytes, calls
     /// `take_stock`, which does [`Counters::take_stock`].
     pub(crate) fn uncharge_whole<R>(
         &self,
-        index: u32,
-        end: Option<u32>,
+        way: &Way<'_, M>,
         bytes: u64,
         take_stock: impl FnOnce(),
         then: impl FnOnce() -> R,
     ) -> R {
-        let way = self.way(index, end);
-        let (mut had, left) = self.release_charged(&way, bytes);
+        let (mut had, left) = self.release_charged(way, bytes);
         if left > 0 {
-            self.stop_stock(index);
+            self.stop_stock(way.index);
             take_stock();
-            had += self.release_charged(&way, left).0;
+            had += self.release_charged(way, left).0;
         }
         let then = then();
-        self.uncharge_slot(index, had);
+        self.uncharge_slot(way.index, had);
         then
     }
 
@@ -156,7 +154,7 @@ impl<M: Machine> Counters<M> {
         // Full: pairs with `put_off`. One task takes the bytes.
         let bytes = self.counter(index).put_off.swap(0, MemoryOrder::Full);
         if bytes > 0 {
-            self.uncharge_directly(index, bytes, || ());
+            self.uncharge_directly(&self.way(index, None), bytes, || ());
             self.mark_untold(index, None);
         }
     }

@@ -42,13 +42,19 @@ impl<M: Machine> Counters<M> {
         }
         let word = self.tree.node(way.index).slot.word(shard, CAP);
         let seen = word.load(MemoryOrder::Relaxed);
+        // `budget::ahead` says so, too. Near a limit the caps need not be looked at.
+        let is_near = room < budget::ROOM_FOR_STOCK.saturating_mul(bytes);
         let cap = match seen >= wish {
             true => wish,
+            false if is_near => 0,
             false => way.cap(seen, wish),
         };
         // A limit is near, or others hold the stock below it.
         if cap < wish {
             self.note_stock(StockNews::Missed);
+        }
+        if is_near {
+            return 0;
         }
         budget::ahead(bytes, cap, way.claimed(), way.caps(), room)
     }
@@ -261,7 +267,7 @@ impl<M: Machine> Counters<M> {
     /// `None` if nothing was returned. While the caller's `then` runs, the group's record is certain to exist.
     pub(crate) fn uncharge_near<R>(
         &self,
-        index: u32,
+        way: &Way<'_, M>,
         bytes: u64,
         then: impl FnOnce() -> R,
     ) -> Option<Option<R>> {
@@ -269,9 +275,8 @@ impl<M: Machine> Counters<M> {
             return None;
         }
         // Counted in: the record stays.
-        let way = self.way(index, None);
-        let _operation = self.begin(&way).ok()?;
-        let surplus = self.uncharge_into_stock(&way, bytes)?;
+        let _operation = self.begin(way).ok()?;
+        let surplus = self.uncharge_into_stock(way, bytes)?;
         Some((surplus > 0).then(then))
     }
 

@@ -6,7 +6,7 @@ use bursar_machine::{Machine, Outcome};
 use super::core::Core;
 use super::error::NowaitError;
 use super::{fork, high};
-use crate::limit::{CHARGE_MAX, Closed, StockNews};
+use crate::limit::{CHARGE_MAX, Closed, StockNews, Way};
 
 /// Charges `bytes` without waiting, draining or allocating. Call after the fast path gave `outcome`.
 #[cold]
@@ -103,7 +103,7 @@ fn overshoot<M: Machine>(core: &Core<M>, index: u32, bytes: u64) {
 #[cold]
 pub(crate) fn uncharge<M: Machine>(core: &Core<M>, index: u32, bytes: u64, outcome: Outcome) {
     let told = || core.counters.mark_untold(index, None);
-    let past_stock = || core.counters.uncharge_directly(index, bytes, told);
+    let past_stock = |way: &Way<'_, M>| core.counters.uncharge_directly(way, bytes, told);
     uncharge_telling(core, index, bytes, outcome, told, past_stock);
 }
 
@@ -115,7 +115,7 @@ pub(super) fn uncharge_telling<M: Machine, R>(
     bytes: u64,
     outcome: Outcome,
     tell: impl Fn() -> R,
-    past_stock: impl FnOnce() -> R,
+    past_stock: impl FnOnce(&Way<'_, M>) -> R,
 ) -> Option<R> {
     let counters = &core.counters;
     if counters.uncharge_published(index, bytes, outcome) {
@@ -126,8 +126,9 @@ pub(super) fn uncharge_telling<M: Machine, R>(
         counters.mark_untold(index, None);
         return None;
     }
-    match counters.uncharge_near(index, bytes, &tell) {
+    let way = counters.way(index, None);
+    match counters.uncharge_near(&way, bytes, &tell) {
         Some(told) => told,
-        None => Some(past_stock()),
+        None => Some(past_stock(&way)),
     }
 }

@@ -13,7 +13,7 @@ use super::reclaim::{RECLAIM_TRIES, Round};
 use super::refusal::{self, Refused};
 use super::wait::{self, Pass, Ticket};
 use super::{fork, high, lifetime, limits, nowait, reclaim, tell, trace};
-use crate::limit::{CHARGE_MAX, Event, Refusal, Short, StockNews};
+use crate::limit::{CHARGE_MAX, Event, Refusal, Short, StockNews, Way};
 
 /// Next step of a charge that is neither made nor refused yet.
 enum Next {
@@ -232,7 +232,7 @@ impl<M: Machine> Drop for Unheld<'_, M> {
     fn drop(&mut self) {
         let counters = &self.core.counters;
         // Calls no listeners, because it unwinds.
-        counters.uncharge_directly(self.index, self.bytes, || {
+        counters.uncharge_directly(&counters.way(self.index, None), self.bytes, || {
             counters.mark_untold(self.index, None);
         });
     }
@@ -386,10 +386,7 @@ pub(crate) fn uncharge<M: Machine>(core: &Core<M>, index: u32, bytes: u64, outco
         let kept = lifetime::referred(core, index);
         tell::take_stock(core, kept.index);
     };
-    let past_stock = || {
-        core.counters
-            .uncharge_whole(index, None, bytes, take_stock, told)
-    };
+    let past_stock = |way: &Way<'_, M>| core.counters.uncharge_whole(way, bytes, take_stock, told);
     let told = nowait::uncharge_telling(core, index, bytes, outcome, told, past_stock);
     tell::settle_over_returns(core);
     if let Some(Some(told)) = told {
@@ -416,8 +413,8 @@ pub(crate) fn move_charge<M: Machine>(
     let uncharge = || {
         let told = || lifetime::listening_at(core, from);
         let take_stock = || tell::take_stock(core, from);
-        core.counters
-            .uncharge_whole(from, common, bytes, take_stock, told)
+        let way = core.counters.way(from, common);
+        core.counters.uncharge_whole(&way, bytes, take_stock, told)
     };
     let moved = charge_or_refuse(core, (to, common), bytes, uncharge);
     let (reserved, told) = moved.map_err(|refused| refusal::refuse(core, to, refused, bytes))?;

@@ -177,7 +177,8 @@ fn a_share_refuses_with_what_it_is() {
 fn a_refusal_has_parts_and_hides_others() {
     let tenant = tenant(10 * MIB);
     let pool = child(&tenant, "query").pool();
-    let _other = child(&tenant, "other").try_charge(8 << 20).unwrap();
+    let other = child(&tenant, "other");
+    let _held = other.try_charge(8 << 20).unwrap();
     let error = fixed(&pool, "HashJoinInput").try_grow(4 * MIB).unwrap_err();
     let text = RefusalText::of(&error.context("while joining")).unwrap();
     assert_eq!(text.resource, Resource::Memory);

@@ -6,7 +6,7 @@ use bursar::ChargeError;
 use bursar_machine::Machine;
 
 use crate::common::world::Stop;
-use crate::common::{Random, Short, crew, memory, owing, seed};
+use crate::common::{Random, Short, crew, memory, owing, refused, seed};
 
 #[test]
 fn stock_adapts_to_the_head_room() {
@@ -21,6 +21,30 @@ fn stock_adapts_to_the_head_room() {
         (1..=quarter).contains(&narrow.reserved()),
         "a quarter of what is left, by CPU"
     );
+}
+
+/// Also where more groups are on the way than most programs have.
+#[test]
+fn limits_hold_at_any_depth() {
+    const MAX: u64 = 1 << 20;
+    let mut groups = vec![memory().root()];
+    for _ in 0..64 {
+        groups.push(groups[groups.len() - 1].make("deeper"));
+    }
+    for depth in [1, 6, 7, 8, 9, 64] {
+        for limited in [1, depth] {
+            groups[limited].set_max(MAX);
+            let charge = groups[depth].try_charge(MAX).unwrap();
+            let reached = refused(groups[depth].try_charge(1));
+            assert_eq!(reached.limited, groups[limited].path());
+            let reserved: Vec<u64> = groups.iter().map(|group| group.reserved()).collect();
+            assert_eq!(reserved[..=depth], vec![MAX; depth + 1]);
+            assert_eq!(reserved[depth + 1..], vec![0; 64 - depth]);
+            drop(charge);
+            assert!(groups.iter().all(|group| group.reserved() == 0));
+            groups[limited].set_max(u64::MAX);
+        }
+    }
 }
 
 /// Greedy threads against limits that change: what they hold is never more than the `max` that was in force.
