@@ -85,9 +85,8 @@ pub struct GroupPool {
     chain: Chain,
     share: Option<FairShare>,
     watermark: Option<Watermark>,
-    /// Not 0: a share or pressure may refuse the requests of spillers before the limits do. Pools without either have none, and touch no
-    /// further cache line.
-    asks: Option<Arc<AtomicUsize>>,
+    /// Not 0: a share or pressure may refuse the requests of spillers before the limits do.
+    asks: Arc<AtomicUsize>,
     /// Operators whose requests always succeed.
     never_refused: Vec<String>,
     history: Option<History>,
@@ -167,9 +166,9 @@ impl GroupPool {
             table: Table::new(),
             registry: Registry::new(settings.operators, group.clone()),
             chain,
-            asks: (settings.share.is_some() || watermark.is_some()).then_some(asks),
             share: settings.share,
             watermark,
+            asks,
             never_refused: settings.never_refused,
             history: settings.history,
             widener: settings.widener,
@@ -376,8 +375,7 @@ impl GroupPool {
             return true;
         }
         // Relaxed: as in `Watermark::is_reached`.
-        let asks = |asks: &Arc<AtomicUsize>| asks.load(Ordering::Relaxed) != 0;
-        self.asks.as_ref().is_some_and(asks) && reservation.consumer().can_spill()
+        self.asks.load(Ordering::Relaxed) != 0 && reservation.consumer().can_spill()
     }
 
     /// Returns a group for which the heap holds more than its limit, if that refuses requests.

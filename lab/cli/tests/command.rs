@@ -17,7 +17,7 @@ fn wrong_usage_ends_with_2_and_says_what_is_wrong() {
         2,
         "must be a whole number from 1 to 1000",
     );
-    assert_refused(&["run", "memcg"], 2, "did you mean `memcg-flush`?");
+    assert_refused(&["run", "memcg-flsh"], 2, "did you mean `memcg-flush`?");
     assert_refused(&["run", "-m", "moon"], 2, "unknown machine `moon`");
 }
 
@@ -310,7 +310,7 @@ fn list_describes_experiments_from_the_program_itself() {
     assert!(seconds("workers", "cpu_seconds") > seconds("workers", "quick_cpu_seconds"));
     assert_eq!(of("workers").map(|load| &load["usual"]), Some(&true.into()));
     assert_eq!(of("small").map(|load| &load["usual"]), Some(&false.into()));
-    assert_refused(&["list", "memcg"], 2, "did you mean `memcg-flush`?");
+    assert_refused(&["list", "memcg-flsh"], 2, "did you mean `memcg-flush`?");
 }
 
 #[test]

@@ -304,20 +304,16 @@ impl Rule {
                 } else if hi >= *margin {
                     (Ruling::Inconclusive, "the interval holds the margin")
                 } else {
-                    let seen = confidence_of_mean(control).is_some_and(|(lo, _)| lo > *margin);
-                    let blind =
-                        confidence_of_mean(control).is_some() && surely(control).1 < *margin;
-                    with_control(Ruling::Reproduced, seen, blind)
+                    let is_outside = |(lo, _)| lo > *margin;
+                    let is_within = |(_, hi)| hi < *margin;
+                    with_control(Ruling::Reproduced, control, is_outside, is_within)
                 }
             }
             Self::Equivalent { margin, .. } => {
                 if -margin < lo && hi < *margin {
-                    let is_outside = |(lo, hi): (f64, f64)| *margin < lo || hi < -margin;
-                    let seen = confidence_of_mean(control).is_some_and(is_outside);
-                    let (lo, hi) = surely(control);
-                    let blind =
-                        confidence_of_mean(control).is_some() && -margin < lo && hi < *margin;
-                    with_control(Ruling::Equivalent, seen, blind)
+                    let is_outside = |(lo, hi)| *margin < lo || hi < -margin;
+                    let is_within = |(lo, hi)| -margin < lo && hi < *margin;
+                    with_control(Ruling::Equivalent, control, is_outside, is_within)
                 } else if hi < -margin || *margin < lo {
                     (Ruling::NotReproduced, "surely outside of the margin")
                 } else {
@@ -333,11 +329,19 @@ impl Rule {
     }
 }
 
-/// Rules on a variant that is surely within the margin: by whether its control is outside, or surely within as well.
-fn with_control(ruling: Ruling, seen: bool, blind: bool) -> (Ruling, &'static str) {
-    match (seen, blind) {
-        (true, _) => (ruling, "surely within the margin, and the control is not"),
-        (_, true) => (
+/// Rules on a variant that is surely within the margin: by whether its control is outside, or surely within as well. A control without
+/// a mean says neither.
+fn with_control(
+    ruling: Ruling,
+    control: &[f64],
+    is_outside: impl Fn((f64, f64)) -> bool,
+    is_within: impl Fn((f64, f64)) -> bool,
+) -> (Ruling, &'static str) {
+    match confidence_of_mean(control) {
+        Some(mean) if is_outside(mean) => {
+            (ruling, "surely within the margin, and the control is not")
+        }
+        Some(_) if is_within(surely(control)) => (
             Ruling::Insensitive,
             "the control is surely within the margin, too",
         ),

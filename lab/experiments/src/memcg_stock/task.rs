@@ -1,6 +1,6 @@
 //! The tasks, and what they record.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bursar_rig::timer::{BoundTask, Timers};
 
@@ -11,7 +11,7 @@ use crate::measure::{Samples, Unit};
 use crate::metrics::memcg_stock::*;
 use crate::random::Random;
 
-/// State that all tasks share. The words that only the measurement needs are not the machine's.
+/// State that all tasks share. The word that only the measurement needs is not the machine's.
 struct Scene<'a, M, S> {
     machine: &'a M,
     subject: &'a S,
@@ -20,7 +20,6 @@ struct Scene<'a, M, S> {
     end_ns: u64,
     /// Pages that tasks hold or are about to charge, without stock.
     held_pages: AtomicU64,
-    is_over: AtomicBool,
 }
 
 /// Log of one task.
@@ -67,7 +66,6 @@ pub(super) fn measure<M: Timers, S: Subject>(
         limit_pages: parameters.limit_pages(cpus).unwrap_or(u64::MAX),
         end_ns: start_ns + parameters.duration_ms * 1_000_000,
         held_pages: AtomicU64::new(0),
-        is_over: AtomicBool::new(false),
     };
     let scene = &scene;
     let transfers = machine.line_transfers();
@@ -164,7 +162,6 @@ impl<M: Timers, S: Subject> Scene<'_, M, S> {
             left = own.cycle_charges;
         }
         log.ended_ns = self.machine.now_ns();
-        self.is_over.store(true, Ordering::Relaxed);
     }
 
     /// Charges once. Where a limit refuses it, drains and tries once more.
@@ -212,12 +209,12 @@ impl<M: Timers, S: Subject> Scene<'_, M, S> {
         }
     }
 
-    /// Does something at the end of each interval until the workers end.
+    /// Does something at the end of each interval until the run is over.
     fn each(&self, interval_us: u64, mut act: impl FnMut()) {
         loop {
             let now_ns = self.machine.now_ns();
             self.machine.sleep_until(now_ns + interval_us * 1_000);
-            if self.is_over() || self.is_over.load(Ordering::Relaxed) {
+            if self.is_over() {
                 return;
             }
             act();
