@@ -36,11 +36,12 @@ use datafusion_postgres::pgwire::api::results::{
 use datafusion_postgres::pgwire::api::stmt::{QueryParser, StoredStatement};
 use datafusion_postgres::pgwire::api::store::{Entry, PortalStore};
 use datafusion_postgres::pgwire::api::{
-    ClientInfo, ClientPortalStore, DEFAULT_NAME, METADATA_USER, NoopHandler, PgWireConnectionState,
+    ClientInfo, ClientPortalStore, DEFAULT_NAME, METADATA_USER, PgWireConnectionState,
     PidSecretKeyGenerator, RandomPidSecretKeyGenerator, Type,
 };
 use datafusion_postgres::pgwire::error::{PgWireError, PgWireResult};
 use datafusion_postgres::pgwire::messages::cancel::CancelRequest;
+use datafusion_postgres::pgwire::messages::copy::{CopyData, CopyDone};
 use datafusion_postgres::pgwire::messages::data::DataRow;
 use datafusion_postgres::pgwire::messages::extendedquery::{Execute, Parse, ParseComplete};
 use datafusion_postgres::pgwire::messages::response::{EmptyQueryResponse, TransactionStatus};
@@ -329,7 +330,7 @@ where
             client.set_transaction_status(TransactionStatus::Idle);
             send_execution_response(client, tag).await
         }
-        _ => Err(errors::error("0A000", "COPY is not supported")),
+        _ => Err(no_copy()),
     }
 }
 
@@ -411,7 +412,31 @@ impl CancelHandler for Handler {
     }
 }
 
-impl CopyHandler for Handler {}
+/// The text to a client that sends rows of a COPY that never began.
+fn no_copy() -> PgWireError {
+    errors::error("0A000", "COPY is not supported")
+}
+
+#[async_trait]
+impl CopyHandler for Handler {
+    async fn on_copy_data<C>(&self, _: &mut C, _: CopyData) -> PgWireResult<()>
+    where
+        C: ClientInfo + Sink<PgWireBackendMessage> + Unpin + Send + Sync,
+        C::Error: Debug,
+        PgWireError: From<<C as Sink<PgWireBackendMessage>>::Error>,
+    {
+        Err(no_copy())
+    }
+
+    async fn on_copy_done<C>(&self, _: &mut C, _: CopyDone) -> PgWireResult<()>
+    where
+        C: ClientInfo + Sink<PgWireBackendMessage> + Unpin + Send + Sync,
+        C::Error: Debug,
+        PgWireError: From<<C as Sink<PgWireBackendMessage>>::Error>,
+    {
+        Err(no_copy())
+    }
+}
 
 #[async_trait]
 impl SimpleQueryHandler for Handler {
@@ -425,12 +450,14 @@ impl SimpleQueryHandler for Handler {
         let statements = command::statements(&query.query);
         if statements.is_empty() {
             client
-                .feed(PgWireBackendMessage::EmptyQueryResponse(EmptyQueryResponse))
+                .feed(PgWireBackendMessage::EmptyQueryResponse(
+                    EmptyQueryResponse::new(),
+                ))
                 .await?;
         }
         // One after the other: a query gives its memory back before the next one asks.
         for statement in statements {
-            for response in self.do_query(client, statement).await? {
+            for response in SimpleQueryHandler::do_query(self, client, statement).await? {
                 send(client, response, true).await?;
             }
         }
