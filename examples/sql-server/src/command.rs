@@ -186,7 +186,7 @@ mod tests {
 
     #[test]
     fn commands_are_known() {
-        let of = |text| parse(text).map(|parsed| parsed.map_err(|(code, _)| code));
+        let of = |text: &str| parse(text).map(|parsed| parsed.map_err(|(code, _)| code));
         let timeout = |ms| Some(Ok(Command::Timeout(Some(Duration::from_millis(ms)))));
         assert_eq!(of("SET statement_timeout = '5s';"), timeout(5000));
         assert_eq!(of("set session statement_timeout to 250"), timeout(250));
@@ -196,11 +196,8 @@ mod tests {
             Some(Ok(Command::Timeout(None)))
         );
         for bad in ["soon", "-1", "5 years", "99999999999"] {
-            assert_eq!(
-                of(&format!("SET statement_timeout = '{bad}'")),
-                Some(Err("22023")),
-                "{bad}"
-            );
+            let text = format!("SET statement_timeout = '{bad}'");
+            assert_eq!(of(&text), Some(Err("22023")), "{bad}");
         }
         assert_eq!(of("SET work_mem = '1GB'"), Some(Err("42704")));
         assert_eq!(of("SET datafusion.execution.batch_size = 1"), None);

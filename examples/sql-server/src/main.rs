@@ -34,6 +34,7 @@ use datafusion_postgres::pgwire::tokio::server::{
 };
 use futures::{SinkExt, StreamExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::{Builder, Handle};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::codec::Framed;
 
@@ -92,15 +93,8 @@ struct Args {
 }
 
 fn main() -> ExitCode {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build();
-    let run = |runtime: tokio::runtime::Runtime| {
-        let ended = runtime.block_on(run(Args::parse()));
-        runtime.shutdown_background();
-        ended
-    };
-    match runtime.map_err(|error| error.to_string()).and_then(run) {
+    let args = Args::parse();
+    match start(args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("sql-server: {error}");
@@ -109,7 +103,21 @@ fn main() -> ExitCode {
     }
 }
 
-async fn run(args: Args) -> Result<(), String> {
+fn start(args: Args) -> Result<(), String> {
+    let runtime = || {
+        let built = Builder::new_multi_thread().enable_all().build();
+        built.map_err(|error| format!("cannot start threads: {error}"))
+    };
+    // Queries have threads of their own, so they never keep the connections waiting.
+    let (connections, queries) = (runtime()?, runtime()?);
+    let ended = connections.block_on(run(args, queries.handle().clone()));
+    // Queries that run end with the process.
+    queries.shutdown_background();
+    connections.shutdown_background();
+    ended
+}
+
+async fn run(args: Args, queries: Handle) -> Result<(), String> {
     // A mistake is told before the tables are made.
     users::read(&args.users)?;
     let memory = Memory::builder()
@@ -142,6 +150,7 @@ async fn run(args: Args) -> Result<(), String> {
         (shared, memory, real),
         args.connections,
         args.users.clone(),
+        queries,
     );
     let server = Arc::new(made?);
     let _ticker = server

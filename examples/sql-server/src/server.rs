@@ -17,6 +17,7 @@ use datafusion::execution::memory_pool::{FairSpillPool, GreedyMemoryPool, Memory
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::execution::{SendableRecordBatchStream, SessionStateBuilder};
 use datafusion::prelude::SessionContext;
+use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 
 use crate::session::Session;
@@ -48,6 +49,8 @@ pub struct Server {
     pub memory: Memory,
     pub real: RealBytes,
     pub arbiter: Arbiter,
+    /// The runtime that queries run on. A connection notices a cancel request even if all threads of this runtime are busy.
+    pub queries: Handle,
     pub connections: AtomicUsize,
     pub connections_max: usize,
     /// Errors that clients were told, by user and SQLSTATE.
@@ -72,6 +75,7 @@ impl Server {
         (shared, memory, real): (SessionContext, Memory, RealBytes),
         connections_max: usize,
         users_file: PathBuf,
+        queries: Handle,
     ) -> Result<Self, String> {
         let disk = Memory::builder()
             .max(spill)
@@ -105,6 +109,7 @@ impl Server {
             memory,
             real,
             arbiter,
+            queries,
             connections: AtomicUsize::new(0),
             connections_max,
             errors: Mutex::default(),

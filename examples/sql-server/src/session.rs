@@ -6,7 +6,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -14,7 +14,6 @@ use bursar_datafusion::PreparedQuery;
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::ParamValues;
-use datafusion::execution::SendableRecordBatchStream;
 use datafusion_postgres::arrow_pg::datatypes::df::deserialize_parameters_with_server_types;
 use datafusion_postgres::arrow_pg::datatypes::{
     arrow_schema_to_pg_fields, encode_recordbatch, into_pg_type,
@@ -49,9 +48,11 @@ use datafusion_postgres::pgwire::messages::simplequery::Query;
 use datafusion_postgres::pgwire::messages::startup::{Authentication, SecretKey};
 use datafusion_postgres::pgwire::messages::{PgWireBackendMessage, PgWireFrontendMessage};
 use futures::{Sink, SinkExt, Stream, StreamExt};
-use tokio::sync::Notify;
 use tokio::sync::futures::OwnedNotified;
+use tokio::sync::{Notify, mpsc};
+use tokio::task::JoinError;
 use tokio::time::{Sleep, sleep};
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::command::{self, Command};
 use crate::errors;
@@ -78,7 +79,7 @@ pub struct Handler(pub Arc<Session>);
 
 /// A statement that was read.
 pub enum Parsed {
-    Query(PreparedQuery),
+    Query(Arc<PreparedQuery>),
     Command(Command),
 }
 
@@ -122,38 +123,37 @@ impl Session {
             Some(Ok(command)) => Ok(Parsed::Command(command)),
             Some(Err((code, text))) => Err(errors::error(code, text)),
             None => {
-                let user = self.user()?;
-                let prepared = user.prepare(text).await;
-                Ok(Parsed::Query(prepared.map_err(|error| {
-                    errors::of_statement(&error, &user.sees())
-                })?))
+                let (user, text) = (self.user()?, text.to_owned());
+                let planned = self.server.queries.spawn(async move {
+                    let prepared = user.prepare(&text).await;
+                    prepared.map_err(|error| errors::of_statement(&error, &user.sees()))
+                });
+                let prepared = AbortOnDropHandle::new(planned).await;
+                Ok(Parsed::Query(Arc::new(prepared.map_err(failed)??)))
             }
         }
     }
 
     /// Runs a query, from its place in the user's queue on.
-    async fn run(
+    fn run(
         &self,
-        prepared: &PreparedQuery,
+        prepared: &Arc<PreparedQuery>,
         values: ParamValues,
         format: &Format,
     ) -> PgWireResult<Response> {
-        let user = self.user()?;
-        let sees = user.sees();
         let fields = Arc::new(arrow_schema_to_pg_fields(&prepared.schema(), format, None)?);
-        let mut watch = self.watch();
-        let begun = watch.unless_stopped(async {
-            let place = user.queries.clone().acquire_owned().await;
-            let stream = self.server.execute(&user, prepared, values).await;
-            (place, stream)
-        });
-        let (place, stream) = begun.await?;
-        let stream = stream.map_err(|error| errors::of_statement(&error, &sees))?;
+        let (sender, batches) = mpsc::channel(1);
+        let query = query(
+            self.server.clone(),
+            self.user()?,
+            prepared.clone(),
+            values,
+            sender,
+        );
         let batches = Watched {
-            stream: Some(stream),
-            watch,
-            sees,
-            _kept: (place, user),
+            batches,
+            watch: self.watch(),
+            query: Some(AbortOnDropHandle::new(self.server.queries.spawn(query))),
         };
         let shape = fields.clone();
         let rows = batches.flat_map(move |batch| {
@@ -272,43 +272,60 @@ impl Watch {
             None => Poll::Pending,
         }
     }
+}
 
-    async fn unless_stopped<T>(&mut self, future: impl Future<Output = T>) -> PgWireResult<T> {
-        let mut future = std::pin::pin!(future);
-        std::future::poll_fn(|context| match self.poll(context) {
-            Poll::Ready(error) => Poll::Ready(Err(error)),
-            Poll::Pending => future.as_mut().poll(context).map(Ok),
-        })
-        .await
+/// A query from its place in the user's queue to its last row, on the runtime of queries. At its end it has nothing left.
+async fn query(
+    server: Arc<Server>,
+    user: Arc<User>,
+    prepared: Arc<PreparedQuery>,
+    values: ParamValues,
+    sender: mpsc::Sender<RecordBatch>,
+) -> PgWireResult<()> {
+    let _place = user.queries.clone().acquire_owned().await;
+    let sees = user.sees();
+    let stream = server.execute(&user, &prepared, values).await;
+    let mut stream = stream.map_err(|error| errors::of_statement(&error, &sees))?;
+    while let Some(batch) = stream.next().await {
+        let batch = batch.map_err(|error| errors::of_query(&error, &sees))?;
+        // Without a receiver this task is about to be stopped.
+        let _ = sender.send(batch).await;
     }
+    Ok(())
 }
 
-/// The rows of a query, until they end or are stopped. Then all that the query has is given back at once.
-struct Watched<K> {
-    stream: Option<SendableRecordBatchStream>,
+/// The error of a task that panicked.
+fn failed(error: JoinError) -> PgWireError {
+    errors::error("XX000", format!("the query failed: {error}"))
+}
+
+/// The rows of a query, until they end or are stopped. Then its task is dropped, with all that it has.
+struct Watched {
+    batches: mpsc::Receiver<RecordBatch>,
     watch: Watch,
-    sees: String,
-    _kept: K,
+    query: Option<AbortOnDropHandle<PgWireResult<()>>>,
 }
 
-impl<K: Unpin> Stream for Watched<K> {
+impl Stream for Watched {
     type Item = PgWireResult<RecordBatch>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = &mut *self;
-        let Some(stream) = &mut this.stream else {
+        let Some(query) = &mut this.query else {
             return Poll::Ready(None);
         };
-        let polled = match this.watch.poll(context) {
-            Poll::Ready(error) => Poll::Ready(Some(Err(error))),
-            Poll::Pending => stream.as_mut().poll_next(context).map(|batch| {
-                batch.map(|batch| batch.map_err(|error| errors::of_query(&error, &this.sees)))
-            }),
+        let end = match this.watch.poll(context) {
+            Poll::Ready(error) => Some(Err(error)),
+            Poll::Pending => match ready!(this.batches.poll_recv(context)) {
+                Some(batch) => return Poll::Ready(Some(Ok(batch))),
+                None => match ready!(Pin::new(query).poll(context)) {
+                    Ok(ended) => ended.err().map(Err),
+                    Err(error) => Some(Err(failed(error))),
+                },
+            },
         };
-        if let Poll::Ready(None | Some(Err(_))) = polled {
-            this.stream = None;
-        }
-        polled
+        this.query = None;
+        Poll::Ready(end)
     }
 }
 
@@ -478,7 +495,7 @@ impl SimpleQueryHandler for Handler {
             Parsed::Command(command) => self.0.command(client, &command)?,
             Parsed::Query(prepared) => {
                 let none = ParamValues::List(Vec::new());
-                self.0.run(&prepared, none, &Format::UnifiedText).await?
+                self.0.run(&prepared, none, &Format::UnifiedText)?
             }
         }])
     }
@@ -629,9 +646,7 @@ impl ExtendedQueryHandler for Handler {
                     }
                     error => error,
                 })?;
-                self.0
-                    .run(prepared, values, &portal.result_column_format)
-                    .await
+                self.0.run(prepared, values, &portal.result_column_format)
             }
         }
     }
