@@ -421,7 +421,7 @@ impl CancelHandler for Handler {
             && session
                 .key
                 .get()
-                .is_some_and(|(_, key)| *key == request.secret_key)
+                .is_some_and(|(_, key)| key.eq_value(&request.secret_key))
         {
             // Only what runs now.
             session.cancel.notify_waiters();
