@@ -346,6 +346,10 @@ async fn tell(
     error: PgWireError,
     is_extended: bool,
 ) -> std::io::Result<()> {
+    // The client is gone.
+    if let PgWireError::IoError(error) = error {
+        return Err(error);
+    }
     let info = ErrorInfo::from(error);
     let is_fatal = info.is_fatal();
     handler.0.server.count_error(handler.0.name(), &info.code);
