@@ -26,7 +26,7 @@ const RASTER_COLUMNS: usize = 20;
 pub struct Question {
     pub experiment: &'static str,
     pub load: &'static str,
-    /// What is set besides, so that all answers are there within a minute.
+    /// Further settings, so that all answers are there within a minute.
     set: &'static [&'static str],
     /// Variants; Bursar's first.
     rows: &'static [&'static str],
