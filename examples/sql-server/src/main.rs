@@ -47,7 +47,7 @@ static HEAP: Charged<System> = Charged::new(System);
 
 /// Time for a client to log in.
 const LOGIN: Duration = Duration::from_secs(10);
-/// Connections beyond the limit that are told so. Others are closed at once.
+/// Connections beyond the limit that get an error message. Further ones are closed without one.
 const TOLD_MAX: usize = 100;
 
 /// SQL over PostgreSQL's protocol for many tenants, with limits that hold.
@@ -118,7 +118,7 @@ fn start(args: Args) -> Result<(), String> {
 }
 
 async fn run(args: Args, queries: Handle) -> Result<(), String> {
-    // A mistake is told before the tables are made.
+    // Reports a mistake in the file before it makes the tables.
     users::read(&args.users)?;
     let memory = Memory::builder()
         .build()
@@ -138,7 +138,7 @@ async fn run(args: Args, queries: Handle) -> Result<(), String> {
         ));
     }
     println!(
-        "memory {}: idle process and tables {}, for bytes that nobody reserves {}, for queries {}",
+        "memory {}: idle process and tables {}, unreserved part {}, for queries {}",
         Bytes(args.memory),
         Bytes(idle),
         Bytes(unreserved),
@@ -258,7 +258,7 @@ async fn tables(args: &Args) -> Result<SessionContext, String> {
     }
 }
 
-/// Serves a connection until it ends. All that it has is dropped with this future.
+/// Serves a connection until it ends. Dropping this future drops the connection's statements and queries.
 async fn connection(stream: TcpStream, server: Arc<Server>) {
     let (_counted, count) = Counted::new(&server);
     let max = server.connections_max;

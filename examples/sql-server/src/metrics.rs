@@ -97,7 +97,9 @@ fn text(server: &Server, collector: &Arc<Collector>, limit: u64) -> String {
             "# TYPE {name} gauge\n# HELP {name} {help}\n{name} {value}\n"
         );
     }
-    let _ = text.write_str("# TYPE sql_server_errors counter\n# HELP sql_server_errors Errors that clients were told.\n");
+    let _ = text.write_str(
+        "# TYPE sql_server_errors counter\n# HELP sql_server_errors Errors sent to clients.\n",
+    );
     for ((user, code), count) in &*lock(&server.errors) {
         let _ = writeln!(
             text,

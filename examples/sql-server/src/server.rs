@@ -53,7 +53,7 @@ pub struct Server {
     pub queries: Handle,
     pub connections: AtomicUsize,
     pub connections_max: usize,
-    /// Errors that clients were told, by user and SQLSTATE.
+    /// Errors sent to clients, by user and SQLSTATE.
     pub errors: Mutex<BTreeMap<(String, String), u64>>,
     /// Sessions by number, for requests to cancel.
     pub sessions: Mutex<HashMap<i32, Weak<Session>>>,

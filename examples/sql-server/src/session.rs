@@ -61,7 +61,7 @@ use crate::server::{Server, User, lock};
 /// The state of a connection.
 pub struct Session {
     pub server: Arc<Server>,
-    /// Whether there are too many connections: it is told so, and closed.
+    /// Whether there are too many connections. The client gets an error at its login.
     pub is_full: bool,
     user: OnceLock<String>,
     key: OnceLock<(i32, SecretKey)>,
@@ -73,7 +73,7 @@ pub struct Session {
     prepared: Mutex<BTreeSet<String>>,
 }
 
-/// A handle of a session, which handles all that its client sends.
+/// A handle of a session, which handles its client's messages.
 #[derive(Clone)]
 pub struct Handler(pub Arc<Session>);
 
@@ -299,7 +299,7 @@ fn failed(error: JoinError) -> PgWireError {
     errors::error("XX000", format!("the query failed: {error}"))
 }
 
-/// The rows of a query, until they end or are stopped. Then its task is dropped, with all that it has.
+/// The rows of a query, until they end or are stopped. Then the query's task is dropped, and its memory is returned.
 struct Watched {
     batches: mpsc::Receiver<RecordBatch>,
     watch: Watch,

@@ -12,7 +12,7 @@ use serde::de::{self, Deserializer, Visitor};
 #[serde(deny_unknown_fields)]
 pub struct Settings {
     pub password: String,
-    /// Most bytes that all queries of the user have together; without it, all that the server has.
+    /// Limit of all queries of the user together; the server's limit unless set.
     #[serde(default = "unlimited", deserialize_with = "size")]
     pub max: u64,
     /// Bytes that reclaim leaves to the user.

@@ -1,6 +1,6 @@
-//! A connection that bounds the length of its client's messages, and tells when the client has closed it.
+//! A connection that bounds the length of its client's messages, and notices when the client closes it.
 //!
-//! pgwire reads a message of up to a GiB into memory before anybody has looked at it.
+//! pgwire by itself accepts messages of up to 1 GiB and keeps them in memory.
 
 use std::io;
 use std::pin::Pin;
@@ -126,14 +126,14 @@ impl AsyncWrite for Wire {
     }
 }
 
-/// Ends when the client has closed the connection, also while nobody reads from it.
+/// Ends when the client has closed the connection, also while the server does not read from it.
 pub async fn closed(stream: &TcpStream) {
     loop {
         match stream.ready(Interest::READABLE).await {
             Ok(ready) if !ready.is_read_closed() => {}
             _ => return,
         }
-        // The client has sent more, and is not read from. That it closes would change a flag, and wake nobody.
+        // Unread bytes keep the connection readable, so a close wakes no task. Look again from time to time.
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }
