@@ -1,6 +1,6 @@
 //! State that all connections share: the trees, the engine, the users, and the connections themselves.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
@@ -56,7 +56,7 @@ pub struct Server {
     /// Errors sent to clients, by user and SQLSTATE.
     pub errors: Mutex<BTreeMap<(String, String), u64>>,
     /// Sessions by number, for requests to cancel.
-    pub sessions: Mutex<HashMap<i32, Weak<Session>>>,
+    pub sessions: Mutex<BTreeMap<i32, Weak<Session>>>,
     /// The runtime of all queries, unless each has one of its own.
     plain: Option<Arc<RuntimeEnv>>,
     shared: SessionContext,
