@@ -197,7 +197,11 @@ async fn run(args: Args, queries: Handle) -> Result<(), String> {
                 Err(error) => eprintln!("sql-server: {error}: the old users stay"),
             },
             accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => { tokio::spawn(connection(stream, server.clone())); }
+                Ok((stream, _)) => {
+                    // Counted before the next connection, so that exactly those beyond the limit get the error.
+                    let counted = Counted::new(&server);
+                    tokio::spawn(connection(stream, server.clone(), counted));
+                }
                 Err(error) => {
                     // Such as too many open files.
                     eprintln!("sql-server: cannot accept: {error}");
@@ -259,8 +263,7 @@ async fn tables(args: &Args) -> Result<SessionContext, String> {
 }
 
 /// Serves a connection until it ends. Dropping this future drops the connection's statements and queries.
-async fn connection(stream: TcpStream, server: Arc<Server>) {
-    let (_counted, count) = Counted::new(&server);
+async fn connection(stream: TcpStream, server: Arc<Server>, (_counted, count): (Counted, usize)) {
     let max = server.connections_max;
     if count > max + TOLD_MAX {
         return;

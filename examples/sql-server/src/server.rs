@@ -257,18 +257,18 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Counts a connection while it lives.
-pub struct Counted<'a>(&'a Server);
+pub struct Counted(Arc<Server>);
 
-impl<'a> Counted<'a> {
+impl Counted {
     /// Also returns how many there are.
-    pub fn new(server: &'a Server) -> (Self, usize) {
+    pub fn new(server: &Arc<Server>) -> (Self, usize) {
         // Relaxed: only a number.
         let count = server.connections.fetch_add(1, Relaxed) + 1;
-        (Self(server), count)
+        (Self(server.clone()), count)
     }
 }
 
-impl Drop for Counted<'_> {
+impl Drop for Counted {
     fn drop(&mut self) {
         self.0.connections.fetch_sub(1, Relaxed);
     }
