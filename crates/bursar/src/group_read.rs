@@ -133,11 +133,6 @@ impl<M: Machine> Group<M> {
         report::peak(self.core(), self.index())
     }
 
-    /// The tree around the group now, as refusals by its limits show it, and its age. It is renewed at most every 100 ms.
-    pub fn tree_report(&self) -> (Arc<TreeReport>, Duration) {
-        refusal::tree(self.core(), self.index())
-    }
-
     /// Counts of events at the limits of this group and of all groups that are or were below it. [`Events`] says at which group
     /// each event is counted.
     #[doc(alias = "memory.events")]
@@ -388,5 +383,12 @@ impl<M: Machine> Group<M> {
             .counters
             .counter(self.index())
             .exclude_from_victims();
+    }
+}
+
+impl TreeReport {
+    /// The tree around a group now, as refusals by its limits show it, and its age. It is renewed at most every 100 ms.
+    pub fn around<M: Machine>(group: &Group<M>) -> (Arc<Self>, Duration) {
+        refusal::tree(group.core(), group.index())
     }
 }

@@ -262,12 +262,12 @@ impl Refusal {
             }
             Self::Charge(_) => return Ok(()),
             Self::Share { group, .. } | Self::Pressure { group, .. } => {
-                let (report, age) = group.tree_report();
+                let (report, age) = TreeReport::around(group);
                 (group.path(), report, age)
             }
             #[cfg(feature = "real-bytes")]
             Self::Real { group, .. } => {
-                let (report, age) = group.tree_report();
+                let (report, age) = TreeReport::around(group);
                 (group.path(), report, age)
             }
         };
