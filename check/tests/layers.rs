@@ -41,6 +41,8 @@ const CRATES: &[(&str, &[&str])] = &[
     ("bursar-example-server", &["bursar", "bursar-conditions"]),
     ("bursar-example-engines", &["bursar", "bursar-capi", "bursar-datafusion", "bursar-tpch"]),
     ("bursar-example-distributed", &["bursar", "bursar-arbiter", "bursar-datafusion", "bursar-tpch"]),
+    ("bursar-example-sql-server",
+        &["bursar", "bursar-alloc", "bursar-arbiter", "bursar-datafusion", "bursar-prometheus", "bursar-serve", "bursar-tpch"]),
 ];
 
 /// Modules of `bursar`: each uses those before it, and itself.

@@ -30,7 +30,7 @@ const HOUSES: [(House, &[&str]); 5] = [
     (House::Observe, &["bursar-watch", "bursar-replay", "bursar-observe"]),
     (House::Check, &["bursar-check"]),
     (House::Bench, &["bursar-bench", "bursar-bench-peers", "bursar-conditions", "bursar-tpch", "bursar-example-server",
-        "bursar-example-distributed", "bursar-example-engines"]),
+        "bursar-example-distributed", "bursar-example-engines", "bursar-example-sql-server"]),
 ];
 
 /// A package of the workspace.

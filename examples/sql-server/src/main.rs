@@ -1,5 +1,7 @@
 //! SQL over PostgreSQL's protocol for many tenants, with limits that hold. README.md has three commands to begin with.
 
+#![forbid(unsafe_code)]
+
 mod command;
 mod errors;
 mod metrics;

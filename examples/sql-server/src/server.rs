@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use bursar::{Group, Limits, Memory};
 use bursar_arbiter::Arbiter;
@@ -17,10 +17,10 @@ use datafusion::execution::memory_pool::{FairSpillPool, GreedyMemoryPool, Memory
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::execution::{SendableRecordBatchStream, SessionStateBuilder};
 use datafusion::prelude::SessionContext;
+use datafusion_postgres::pgwire::messages::startup::SecretKey;
 use tokio::runtime::Handle;
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 
-use crate::session::Session;
 use crate::users::{self, Settings, Users};
 
 /// Memory pools to choose from.
@@ -55,8 +55,8 @@ pub struct Server {
     pub connections_max: usize,
     /// Errors sent to clients, by user and SQLSTATE.
     pub errors: Mutex<BTreeMap<(String, String), u64>>,
-    /// Sessions by number, for requests to cancel.
-    pub sessions: Mutex<BTreeMap<i32, Weak<Session>>>,
+    /// What a request to cancel must know of a session, and what it then wakes, by the session's number.
+    pub sessions: Mutex<BTreeMap<i32, (SecretKey, Arc<Notify>)>>,
     /// The runtime of all queries, unless each has one of its own.
     plain: Option<Arc<RuntimeEnv>>,
     shared: SessionContext,

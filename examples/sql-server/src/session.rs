@@ -45,7 +45,7 @@ use datafusion_postgres::pgwire::messages::data::DataRow;
 use datafusion_postgres::pgwire::messages::extendedquery::{Execute, Parse, ParseComplete};
 use datafusion_postgres::pgwire::messages::response::{EmptyQueryResponse, TransactionStatus};
 use datafusion_postgres::pgwire::messages::simplequery::Query;
-use datafusion_postgres::pgwire::messages::startup::{Authentication, SecretKey};
+use datafusion_postgres::pgwire::messages::startup::Authentication;
 use datafusion_postgres::pgwire::messages::{PgWireBackendMessage, PgWireFrontendMessage};
 use futures::{Sink, SinkExt, Stream, StreamExt};
 use tokio::sync::futures::OwnedNotified;
@@ -64,7 +64,7 @@ pub struct Session {
     /// Whether there are too many connections. The client gets an error at its login.
     pub is_full: bool,
     user: OnceLock<String>,
-    key: OnceLock<(i32, SecretKey)>,
+    number: OnceLock<i32>,
     /// Ends the statement that runs.
     cancel: Arc<Notify>,
     /// `statement_timeout` in milliseconds, 0 for none.
@@ -89,7 +89,7 @@ impl Session {
             server: server.clone(),
             is_full,
             user: OnceLock::new(),
-            key: OnceLock::new(),
+            number: OnceLock::new(),
             cancel: Arc::default(),
             timeout_ms: AtomicU64::new(0),
             prepared: Mutex::default(),
@@ -239,7 +239,7 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        if let Some((number, _)) = self.key.get() {
+        if let Some(number) = self.number.get() {
             lock(&self.server.sessions).remove(number);
         }
     }
@@ -392,8 +392,8 @@ impl StartupHandler for Handler {
                 let (number, key) = KEYS.get_or_init(Default::default).generate(client);
                 client.set_pid_and_secret_key(number, key.clone());
                 let _ = session.user.set(name);
-                let _ = session.key.set((number, key));
-                lock(&session.server.sessions).insert(number, Arc::downgrade(session));
+                let _ = session.number.set(number);
+                lock(&session.server.sessions).insert(number, (key, session.cancel.clone()));
                 let mut parameters = DefaultServerParameterProvider::default();
                 parameters.is_superuser = is_admin;
                 finish_authentication(client, &parameters).await?;
@@ -412,19 +412,11 @@ impl StartupHandler for Handler {
 #[async_trait]
 impl CancelHandler for Handler {
     async fn on_cancel_request(&self, request: CancelRequest) {
-        let sessions = lock(&self.0.server.sessions);
-        let session = sessions
-            .get(&request.pid)
-            .and_then(std::sync::Weak::upgrade);
-        drop(sessions);
-        if let Some(session) = session
-            && session
-                .key
-                .get()
-                .is_some_and(|(_, key)| key.eq_value(&request.secret_key))
+        if let Some((key, cancel)) = lock(&self.0.server.sessions).get(&request.pid)
+            && key.eq_value(&request.secret_key)
         {
             // Only what runs now.
-            session.cancel.notify_waiters();
+            cancel.notify_waiters();
         }
     }
 }
