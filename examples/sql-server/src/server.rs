@@ -55,7 +55,7 @@ pub struct Server {
     pub connections_max: usize,
     /// Errors sent to clients, by user and SQLSTATE.
     pub errors: Mutex<BTreeMap<(String, String), u64>>,
-    /// What a request to cancel must know of a session, and what it then wakes, by the session's number.
+    /// Key and waker of each session, by its number, for requests to cancel.
     pub sessions: Mutex<BTreeMap<i32, (SecretKey, Arc<Notify>)>>,
     /// The runtime of all queries, unless each has one of its own.
     plain: Option<Arc<RuntimeEnv>>,
