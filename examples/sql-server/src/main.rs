@@ -65,7 +65,7 @@ struct Args {
     /// Most bytes of the process
     #[arg(long, default_value = "1GiB", value_parser = users::bytes)]
     memory: u64,
-    /// Part of it that is left for bytes that no query reserves, percent
+    /// Part of it that is left for bytes that no query reserves, percent (15 is judgement)
     #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u64).range(0..=90))]
     unreserved: u64,
     /// Memory pool
