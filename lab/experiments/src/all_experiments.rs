@@ -7,7 +7,7 @@ use toml::Table;
 
 use crate::document::VariantResult;
 use crate::workload::{RunError, Sizing, Workload};
-use crate::{memcg_flush, memcg_stock, pcp_batch_free, vmstat_spread};
+use crate::{arbitration, memcg_flush, memcg_stock, pcp_batch_free, vmstat_spread};
 
 /// Parts of an experiment.
 pub(crate) struct Entry {
@@ -72,6 +72,7 @@ experiments! {
     "vmstat-spread": VmstatSpread = vmstat_spread;
     "pcp-batch-free": PcpBatchFree = pcp_batch_free;
     "memcg-stock": MemcgStock = memcg_stock;
+    "arbitration": Arbitration = arbitration;
 }
 
 #[cfg(test)]
@@ -85,6 +86,7 @@ mod tests {
             ("vmstat-spread", 72, "rewrites", 4, 1),
             ("pcp-batch-free", 316, "exiters", 4, 40),
             ("memcg-stock", 72, "work_ns", 4_000, 500),
+            ("arbitration", 64, "batch_us", 8_000, 1_000),
         ] {
             let mut table = crate::experiment_named(name).expect("its file").parameters;
             let [less, more] = [less, more].map(|value| {

@@ -7,11 +7,12 @@
 //!
 //! Layers, bottom-up: [`measure`]; [`metrics`]; [`machine_info`], [`verdict`], [`document`], [`compare`];
 //! [`experiment`] with [`draws`], [`settings`]; [`workload`]; [`page_allocators`]; [`memcg_flush`],
-//! [`vmstat_spread`], [`pcp_batch_free`], [`memcg_stock`]; all experiments; [`Plan`]; [`describe`].
+//! [`vmstat_spread`], [`pcp_batch_free`], [`memcg_stock`], [`arbitration`]; all experiments; [`Plan`]; [`describe`].
 
 #![forbid(unsafe_code)]
 
 mod all_experiments;
+pub mod arbitration;
 pub mod compare;
 pub mod describe;
 pub mod document;

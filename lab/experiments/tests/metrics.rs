@@ -52,6 +52,10 @@ const RUNS: [(&str, &[&str]); 4] = [
             "duration_ms=2",
         ],
     ),
+    (
+        "arbitration",
+        &["load=joins", "variants=velox", "duration_ms=200"],
+    ),
 ];
 
 fn recorded(experiment: &str, assignments: &[&str]) -> BTreeSet<String> {

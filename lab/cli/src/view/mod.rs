@@ -3,6 +3,7 @@
 //! The registry of metrics (`bursar_experiments::metrics`) names the columns and pictures. A metric that was not measured is left
 //! out of pictures, and is `-` in tables. Metrics without a column are in the table of further figures.
 
+mod arbitration;
 mod layout;
 mod memcg_flush;
 mod memcg_stock;
@@ -17,11 +18,12 @@ pub use self::layout::{Column, Load, Moments, View};
 pub use self::number::{distribution, distribution_of, name_with_seeds, one_value, shown};
 
 /// All that are not plain.
-const VIEWS: [&View; 4] = [
+const VIEWS: [&View; 5] = [
     &memcg_flush::VIEW,
     &vmstat_spread::VIEW,
     &pcp_batch_free::VIEW,
     &memcg_stock::VIEW,
+    &arbitration::VIEW,
 ];
 
 /// The view of a document's experiment; a plain one, which has everything in one table, if it has none.
