@@ -31,7 +31,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("bursar-rig", &["bursar-machine"]),
     ("bursar-sim", &["bursar-machine", "bursar-rig"]),
     ("bursar-kernel", &["bursar", "bursar-machine", "bursar-rig"]),
-    ("bursar-experiments", &["bursar", "bursar-kernel", "bursar-machine", "bursar-rig"]),
+    ("bursar-experiments", &["bursar", "bursar-arbiter", "bursar-kernel", "bursar-machine", "bursar-rig"]),
     ("bursar-check", &["bursar", "bursar-arbiter", "bursar-experiments", "bursar-kernel", "bursar-machine", "bursar-rig", "bursar-sim"]),
     ("bursar-lab", &["bursar-check", "bursar-experiments", "bursar-machine", "bursar-sim", "bursar-term"]),
     ("bursar-replay", &["bursar-experiments", "bursar-kernel", "bursar-machine", "bursar-rig", "bursar-watch"]),

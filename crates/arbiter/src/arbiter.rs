@@ -14,7 +14,10 @@ use bursar::{Charge, ChargeError, Emptied, Group, Host, Limits, Machine, Memory,
 use bursar_machine::Lock;
 
 use crate::ask::{AdmitError, Ask};
-use crate::ledger::{After, Asked, Ledger, Terms};
+use crate::decision::Decision;
+use crate::engine::Answer;
+use crate::grow::call;
+use crate::ledger::{After, Asked, Call, Ledger, Terms};
 use crate::policy::{Order, Policy};
 use crate::report::{Admissions, Counts, NotWidened};
 use crate::trace::Trace;
@@ -26,7 +29,7 @@ pub struct Arbiter<M: Machine = Host> {
     inner: Arc<Inner<M>>,
 }
 
-struct Inner<M: Machine> {
+pub(crate) struct Inner<M: Machine> {
     memory: Memory<M>,
     ledger: M::Mutex<Ledger<M>>,
     /// The ends of grants that have ended with bytes that are still charged, by the number of the grant.
@@ -72,7 +75,10 @@ impl<M: Machine> Inner<M> {
     }
 
     /// Changes the ledger, and runs what must run after that without a lock.
-    fn with<R>(&self, change: impl FnOnce(&mut Ledger<M>, u64, &mut After<M>) -> R) -> R {
+    pub(crate) fn with<R>(
+        &self,
+        change: impl FnOnce(&mut Ledger<M>, u64, &mut After<M>) -> R,
+    ) -> R {
         let now_ns = self.now_ns();
         let mut after = After::default();
         let result = {
@@ -107,7 +113,7 @@ impl<M: Machine> Inner<M> {
     }
 
     /// Lowers the grants that have more than they need, if somebody waits for that.
-    fn shrink(&self) {
+    pub(crate) fn shrink(&self) {
         let shrinks = self.with(|ledger, now_ns, after| match ledger.has_waiters() {
             true => {
                 ledger.take_back_untaken(now_ns, after);
@@ -134,12 +140,52 @@ impl<M: Machine> Inner<M> {
 
     /// Gives a grant's group the limit that the ledger says. Each task that has changed one of them comes here, so the last one
     /// leaves them equal.
-    fn settle(&self, grant: u64, group: &Group<M>) {
+    pub(crate) fn settle(&self, grant: u64, group: &Group<M>) {
         while let Some(bytes) = self.with(|ledger, _, _| ledger.bytes_of(grant))
             && group.limits().max != bytes
         {
             self.set_max(group, bytes);
         }
+    }
+
+    /// Asks and stops queries, if others wait for memory that they hold.
+    pub(crate) fn relieve(self: &Arc<Self>) {
+        let needy = self.with(|ledger, now_ns, _| ledger.needy(now_ns));
+        let machine = self.memory.machine();
+        for needy in needy {
+            let said = needy.engines.iter().filter_map(|(id, engine)| {
+                let bytes = call(machine, "`reclaimable`", || engine.reclaimable())?;
+                Some((*id, bytes))
+            });
+            let said = said.collect();
+            let calls =
+                self.with(|ledger, now_ns, after| ledger.decide(&needy, &said, now_ns, after));
+            for (engine, grant, told) in calls {
+                match told {
+                    Call::Ask { bytes, decision } => {
+                        let answer = Answer {
+                            inner: Arc::downgrade(self),
+                            grant,
+                            decision,
+                        };
+                        if call(machine, "`ask`", || engine.ask(bytes, answer)).is_none() {
+                            self.answered(grant, decision, 0);
+                        }
+                    }
+                    Call::Stop(stop) => {
+                        call(machine, "`stop`", || engine.stop(&stop));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Notes an answer of an engine.
+    pub(crate) fn answered(self: &Arc<Self>, grant: u64, decision: u64, bytes: u64) {
+        self.with(|ledger, now_ns, after| {
+            ledger.answer(grant, decision, Some(bytes), now_ns, after)
+        });
+        self.relieve();
     }
 
     /// Sets a limit. It holds even if a reclaimer that it asks panics, which must not harm the query that this is done for.
@@ -240,6 +286,13 @@ impl<M: Machine> Arbiter<M> {
         }
         self.inner.look();
         self.inner.shrink();
+        self.inner.relieve();
+    }
+
+    /// The last decisions that were made in shortages, oldest first: at most 64.
+    pub fn decisions(&self) -> Vec<Decision> {
+        self.inner
+            .with(|ledger, now_ns, _| ledger.decisions(now_ns))
     }
 
     /// Grants, waiters and counts at this moment.
@@ -446,7 +499,7 @@ impl<M: Machine> Drop for Admit<M> {
 /// Charge the query's memory to [`Grant::group`] or below it, at most [`Grant::bytes`]. Dropping the grant closes that group: see
 /// [`Group::close`]. Bytes that are still charged to it count at the limits above until they return.
 pub struct Grant<M: Machine = Host> {
-    widener: Widener<M>,
+    pub(crate) widener: Widener<M>,
     width: u32,
     waited: Duration,
     idle_since_ns: Arc<AtomicU64>,
@@ -554,9 +607,9 @@ impl<M: Machine> Drop for Grant<M> {
 
 /// A handle that makes a grant larger; see [`Grant::widener`].
 pub struct Widener<M: Machine = Host> {
-    inner: Arc<Inner<M>>,
-    grant: u64,
-    group: Group<M>,
+    pub(crate) inner: Arc<Inner<M>>,
+    pub(crate) grant: u64,
+    pub(crate) group: Group<M>,
 }
 
 impl<M: Machine> Clone for Widener<M> {

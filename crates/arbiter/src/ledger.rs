@@ -10,6 +10,8 @@
 //!
 //! Nothing here calls a user's code: handles and wakers to drop, and wakers to wake, go to [`After`].
 
+mod growth;
+
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -19,7 +21,11 @@ use std::time::Duration;
 
 use bursar::{Group, Machine};
 
+pub(crate) use self::growth::{Call, Grown};
+use self::growth::{Grower, Leaving};
 use crate::ask::{AdmitError, Ask, Least};
+use crate::decision::Decision;
+use crate::engine::{Engine, Stop};
 use crate::policy::{Order, Policy, ns};
 use crate::queue::{Place, Queue, Waiter};
 use crate::report::{Admissions, Counts, Granted, NotWidened, Refused, Waiting};
@@ -36,6 +42,7 @@ pub(crate) struct After<M: Machine> {
     pub(crate) wake: Vec<Waker>,
     pub(crate) drop_wakers: Vec<Waker>,
     pub(crate) drop_groups: Vec<Group<M>>,
+    pub(crate) drop_engines: Vec<Arc<dyn Engine<M>>>,
 }
 
 impl<M: Machine> Default for After<M> {
@@ -44,6 +51,7 @@ impl<M: Machine> Default for After<M> {
             wake: Vec::new(),
             drop_wakers: Vec::new(),
             drop_groups: Vec::new(),
+            drop_engines: Vec::new(),
         }
     }
 }
@@ -128,6 +136,13 @@ struct Grant<M: Machine> {
     parent: Option<u64>,
     /// Time at which its client had all that it asked for; 0 while it asks.
     idle_since_ns: Arc<AtomicU64>,
+    score: i32,
+    engine: Option<Arc<dyn Engine<M>>>,
+    leaving: Option<Leaving>,
+    /// It was told to stop.
+    stop: Option<Arc<Stop>>,
+    /// Bytes that it had charged when it was last asked in vain.
+    vain_at: Option<u64>,
 }
 
 impl<M: Machine> Grant<M> {
@@ -163,6 +178,13 @@ pub(crate) struct Ledger<M: Machine> {
     counts: Counts,
     /// The last refusals and their times, oldest first.
     refusals: VecDeque<(u64, Refused)>,
+    /// Queries that run and wait for memory.
+    growers: BTreeMap<u64, Grower>,
+    /// Since when levels are above a limit that was lowered.
+    over_since_ns: BTreeMap<u32, u64>,
+    decided_so_far: u64,
+    /// The last decisions and their times, oldest first.
+    decisions: VecDeque<(u64, Decision)>,
 }
 
 /// Place of an ask among those that wait.
@@ -200,6 +222,10 @@ impl<M: Machine> Ledger<M> {
             end_interval_ns: 0,
             counts: Counts::default(),
             refusals: VecDeque::new(),
+            growers: BTreeMap::new(),
+            over_since_ns: BTreeMap::new(),
+            decided_so_far: 0,
+            decisions: VecDeque::new(),
         }
     }
 
@@ -291,6 +317,7 @@ impl<M: Machine> Ledger<M> {
             width: (narrowest, widest),
             is_alone: ask.is_alone,
             is_guess: ask.is_guess || ask.least.is_none(),
+            score: ask.score,
             place: (arrived - worth, number),
             arrived_ns: now_ns,
             deadline_ns: ask
@@ -335,7 +362,7 @@ impl<M: Machine> Ledger<M> {
                 cap,
                 now_ns,
                 &mut None,
-                &BTreeMap::new(),
+                &self.kept_for_growers(),
             ) {
                 Look::Fits { bytes, width } => {
                     after.drop_wakers.extend(waker);
@@ -776,6 +803,11 @@ impl<M: Machine> Ledger<M> {
             nested: 0,
             parent,
             idle_since_ns: idle_since_ns.clone(),
+            score: waiter.score,
+            engine: None,
+            leaving: None,
+            stop: None,
+            vain_at: None,
         };
         self.grants.insert(id, grant);
         Terms {
@@ -851,6 +883,7 @@ impl<M: Machine> Ledger<M> {
 
     /// Serves all that can be served now, in their order.
     pub(crate) fn look(&mut self, now_ns: u64, after: &mut After<M>) {
+        self.serve_growers(now_ns, after);
         self.refuse_in_vain(now_ns, after);
         loop {
             let mut uncharged = None;
@@ -867,7 +900,7 @@ impl<M: Machine> Ledger<M> {
     /// The next waiter that can be served.
     fn next(&mut self, now_ns: u64, uncharged: &mut Option<Uncharged>) -> Option<(u32, u64, Look)> {
         let ranked: Vec<u32> = self.ranks.iter().map(|&(.., number)| number).collect();
-        let mut kept = BTreeMap::new();
+        let mut kept = self.kept_for_growers();
         let mut due: Vec<(u64, u64, u32)> = ranked
             .iter()
             .filter_map(|&number| {
@@ -1118,6 +1151,7 @@ impl<M: Machine> Ledger<M> {
         if let Some(group) = &grant.group {
             self.by_group.remove(&group.engine().number());
         }
+        self.end_growth(id, &mut grant, after);
         self.counts.ended += 1;
         match grant.parent {
             Some(parent) => {
@@ -1266,7 +1300,9 @@ impl<M: Machine> Ledger<M> {
             let blocked_at = self.tenants[&number].blocked_at;
             blocked_at.is_some_and(|at| grant.chain.contains(&at))
         };
-        if !grant.goes_first && self.ranks.iter().any(is_awaited) {
+        let others_wait =
+            || self.ranks.iter().any(is_awaited) || self.is_awaited_by_growers(&grant.chain);
+        if !grant.goes_first && others_wait() {
             return Err(NotWidened::OthersWait);
         }
         let wished = missing.max(grant.bytes / 4);
@@ -1310,6 +1346,7 @@ impl<M: Machine> Ledger<M> {
             .ranks
             .iter()
             .filter_map(|&(.., number)| self.tenants[&number].blocked_at)
+            .chain(self.kept_for_growers().into_keys())
             .collect();
         let idle_after = ns(self.policy.idle_after);
         let mut found = Vec::new();
@@ -1385,6 +1422,7 @@ impl<M: Machine> Ledger<M> {
             self.unlist(number, after);
         }
         self.deadlines.clear();
+        self.forget_growers(after);
         let untaken: Vec<u64> = self
             .decided
             .values()
@@ -1466,9 +1504,9 @@ impl<M: Machine> Ledger<M> {
         queues.sum()
     }
 
-    /// Whether anybody waits.
+    /// Whether anybody waits, to begin or to go on.
     pub(crate) fn has_waiters(&self) -> bool {
-        !self.ranks.is_empty()
+        !self.ranks.is_empty() || !self.growers.is_empty()
     }
 
     /// Checks what must hold at each moment.

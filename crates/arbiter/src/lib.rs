@@ -72,15 +72,22 @@
 
 mod arbiter;
 mod ask;
+mod decision;
+mod engine;
+mod grow;
 mod ledger;
 mod policy;
 mod queue;
 mod report;
 mod shapes;
+mod shortage;
 mod trace;
 
 pub use arbiter::{Admit, Arbiter, Grant, Widener};
 pub use ask::{AdmitError, Ask};
-pub use policy::{Order, Policy};
+pub use decision::{Decision, DecisionKind};
+pub use engine::{Answer, Engine, Stop};
+pub use grow::{Grow, GrowError};
+pub use policy::{Order, Policy, VictimOrder, Yielding};
 pub use report::{Admissions, Counts, Granted, NotWidened, Refused, Waiting};
 pub use shapes::{Seen, Shapes};

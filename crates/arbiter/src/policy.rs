@@ -24,6 +24,50 @@ pub struct Policy {
     pub idle_after: Duration,
     /// Part of the lowest limit on its way that an ask without numbers gets, percent; 25 unless set.
     pub default_percent: u32,
+    /// How queries that run give way to each other.
+    pub yielding: Yielding,
+}
+
+/// How queries that run give way to each other, when one of them needs memory that is not there; see [`crate::Grant::grow`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Yielding {
+    /// Time that a query has to answer [`crate::Engine::ask`]; 1 s unless set. Until then its bytes are expected.
+    pub ask_max: Duration,
+    /// Age of a shortage from which on a query is stopped for it, unless all that could end it wait; 100 ms unless set.
+    pub stop_after: Duration,
+    /// Time that a query has to return its bytes after [`crate::Engine::stop`]; 1 s unless set. Until then no other is stopped.
+    pub stop_max: Duration,
+    /// No query with fewer bytes is stopped; 1 MiB unless set.
+    pub victim_min: u64,
+    /// Who is stopped first, of the queries of a tenant with the same score.
+    pub victim: VictimOrder,
+    /// Time that the first query of the order waits before memory that it waits for goes to no other; 100 ms unless set.
+    pub passed_max: Duration,
+}
+
+/// Who is stopped first, of the queries of a tenant with the same score.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum VictimOrder {
+    /// The one that began last: it has done the least.
+    #[default]
+    Youngest,
+    /// The one with the most bytes.
+    Largest,
+}
+
+impl Default for Yielding {
+    fn default() -> Self {
+        Self {
+            ask_max: Duration::from_secs(1),
+            stop_after: Duration::from_millis(100),
+            stop_max: Duration::from_secs(1),
+            victim_min: 1 << 20,
+            victim: VictimOrder::Youngest,
+            passed_max: Duration::from_millis(100),
+        }
+    }
 }
 
 impl Default for Policy {
@@ -36,6 +80,7 @@ impl Default for Policy {
             narrow_after: Duration::from_millis(100),
             idle_after: Duration::from_secs(10),
             default_percent: 25,
+            yielding: Yielding::default(),
         }
     }
 }

@@ -22,6 +22,7 @@ pub(crate) struct Waiter {
     pub(crate) is_alone: bool,
     /// `least` and `wanted` are estimates: a limit that is smaller counts instead.
     pub(crate) is_guess: bool,
+    pub(crate) score: i32,
     pub(crate) place: Place,
     pub(crate) arrived_ns: u64,
     pub(crate) deadline_ns: u64,

@@ -93,6 +93,18 @@ pub struct Counts {
     pub not_widened: u64,
     /// Grants that were made smaller because others waited.
     pub shrunk: u64,
+    /// Charges that had to wait for memory while their query ran.
+    pub growth_waits: u64,
+    /// Of these, those that were refused because nobody could yield.
+    pub growth_refused: u64,
+    /// Queries that were asked to give back memory.
+    pub asked: u64,
+    /// Of these, those that gave back nothing.
+    pub asked_in_vain: u64,
+    /// Queries that were stopped so that others can go on.
+    pub stopped: u64,
+    /// Queries that were asked or stopped, and did not do it in their time.
+    pub unanswered: u64,
     /// Number of times that a first waiter was passed.
     pub passes: u64,
     /// Waits that their callers gave up.
@@ -118,7 +130,7 @@ impl Counts {
     /// All counters of events: name, explanation for people, and number. Exporters read this table.
     #[rustfmt::skip]
     #[allow(clippy::type_complexity, reason = "a row of a table")]
-    pub const COUNTERS: [(&'static str, &'static str, fn(&Self) -> u64); 15] = [
+    pub const COUNTERS: [(&'static str, &'static str, fn(&Self) -> u64); 21] = [
         ("admitted", "Asks that were granted", |counts| counts.admitted),
         ("waited", "Asks that were granted after a wait", |counts| counts.waited),
         ("narrowed", "Asks that were granted fewer partitions than they wished", |counts| counts.narrowed),
@@ -127,6 +139,12 @@ impl Counts {
         ("widened", "Grants that were made larger because their query needed more", |counts| counts.widened),
         ("not_widened", "Grants that were not, because others waited or there was no room", |counts| counts.not_widened),
         ("shrunk", "Grants that were made smaller because others waited", |counts| counts.shrunk),
+        ("growth_waits", "Charges that waited for memory while their query ran", |counts| counts.growth_waits),
+        ("growth_refused", "Of these, those that were refused because nobody could yield", |counts| counts.growth_refused),
+        ("asked", "Queries that were asked to give back memory", |counts| counts.asked),
+        ("asked_in_vain", "Queries that were asked to give back memory, and gave none", |counts| counts.asked_in_vain),
+        ("stopped", "Queries that were stopped so that others can go on", |counts| counts.stopped),
+        ("unanswered", "Queries that were asked or stopped, and did not do it in their time", |counts| counts.unanswered),
         ("passes", "Times that a first waiter was passed", |counts| counts.passes),
         ("cancelled", "Waits that their callers gave up", |counts| counts.cancelled),
         ("never_fits", "Asks that were refused because they can never fit", |counts| counts.never_fits),

@@ -11,6 +11,7 @@ use crate::units::{nanoseconds, percent};
 pub const VIEW: View = View {
     experiment: "arbitration",
     asked: "Who waits, spills or is stopped when queries need more memory than there is?",
+    own: "bursar",
     owners: &[
         ("greedy", "DataFusion"),
         ("fixed-parts", "Ballista"),

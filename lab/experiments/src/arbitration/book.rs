@@ -6,9 +6,8 @@ use std::sync::Arc;
 use bursar_machine::{Event, Lock};
 use bursar_rig::timer::Timers;
 
-use super::desk::{Denied, Desk, Moment};
+use super::desk::{Denied, Desk, Moment, Start};
 use super::parameters::{Parameters, of_percent};
-use super::query::Query;
 use super::rivals::{Rival, Seen};
 
 /// A query that runs.
@@ -266,7 +265,8 @@ impl<'a, M: Timers> Book<'a, M> {
 }
 
 impl<M: Timers> Desk for Book<'_, M> {
-    fn begin(&self, query: &Query) -> Result<u64, Denied> {
+    fn begin(&self, start: &Start<'_>) -> Result<u64, Denied> {
+        let query = start.query;
         let entry = Entry {
             score: query.score,
             begun: 0,

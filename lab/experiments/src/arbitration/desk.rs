@@ -15,6 +15,17 @@ pub(super) enum Denied {
     Over,
 }
 
+/// A try of a query that wishes to begin.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Start<'a> {
+    pub(super) query: &'a Query,
+    pub(super) tenant: u64,
+    /// Number of the try, from 1 on.
+    pub(super) nth: u64,
+    /// MiB that the tries before turned out to need.
+    pub(super) needed_mib: u64,
+}
+
 /// Numbers of a moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Moment {
@@ -25,7 +36,7 @@ pub(super) struct Moment {
 /// Decides which queries begin, wait, spill and stop. Calls that say so block the calling task.
 pub(super) trait Desk: Sync {
     /// Lets a query begin, sooner or later. Returns its number.
-    fn begin(&self, query: &Query) -> Result<u64, Denied>;
+    fn begin(&self, start: &Start<'_>) -> Result<u64, Denied>;
     /// Gives a query so many MiB more, sooner or later.
     fn grow(&self, id: u64, mib: u64) -> Result<(), Denied>;
     /// Lets a query go on to its next batch, sooner or later.

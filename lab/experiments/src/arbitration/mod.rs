@@ -7,6 +7,7 @@
 //! | what a query asks of a rule | `desk.rs` |
 //! | the rules of other systems, as pure functions | `rivals.rs` |
 //! | their desk: one lock and one book | `book.rs` |
+//! | Bursar's desk | `own.rs` |
 //! | the clients, and what they record | `task.rs` |
 //!
 //! Clients send queries, each when the one before is done. A query builds a table, a batch at a time, and probes it. It takes memory for
@@ -15,6 +16,7 @@
 
 mod book;
 mod desk;
+mod own;
 mod parameters;
 mod query;
 mod rivals;
@@ -26,49 +28,67 @@ pub use parameters::Parameters;
 pub use rivals::Rival;
 
 use self::book::Book;
+use self::own::Own;
 use crate::document::Metrics;
 use crate::workload::Workload;
 
-impl Workload for Parameters {
-    type Variant = Rival;
+/// A variant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Variant {
+    /// Bursar.
+    Own,
+    /// Another system's rule.
+    Of(Rival),
+}
 
-    fn variants() -> Vec<(&'static str, &'static str, Rival)> {
+impl Workload for Parameters {
+    type Variant = Variant;
+
+    fn variants() -> Vec<(&'static str, &'static str, Variant)> {
         vec![
+            (
+                "bursar",
+                "Bursar: admission by estimates; who comes later in the order spills, else the last one is stopped, and runs again",
+                Variant::Own,
+            ),
             (
                 "greedy",
                 "whoever comes first; a query that is refused spills what it has, or fails",
-                Rival::Greedy,
+                Variant::Of(Rival::Greedy),
             ),
             (
                 "fixed-parts",
                 "the same part of the memory for each query, as many at once as there are parts (Ballista)",
-                Rival::FixedParts,
+                Variant::Of(Rival::FixedParts),
             ),
             (
                 "velox",
                 "queries wait in order; the largest of the lowest score spills, else the youngest of it is stopped",
-                Rival::Velox,
+                Variant::Of(Rival::Velox),
             ),
             (
                 "clickhouse",
                 "admission by what queries say; the largest spills, else the largest is stopped",
-                Rival::ClickHouse,
+                Variant::Of(Rival::ClickHouse),
             ),
             (
                 "largest-first",
                 "the largest is stopped once a query has waited for long enough (Trino)",
-                Rival::LargestFirst,
+                Variant::Of(Rival::LargestFirst),
             ),
             (
                 "youngest-first",
                 "the youngest is stopped once a query has waited for long enough",
-                Rival::YoungestFirst,
+                Variant::Of(Rival::YoungestFirst),
             ),
         ]
     }
 
-    fn measure<M: Timers>(&self, machine: &M, variant: Rival) -> Result<Metrics, String> {
-        task::measure(machine, &Book::new(machine, variant, self), self)
+    fn measure<M: Timers>(&self, machine: &M, variant: Variant) -> Result<Metrics, String> {
+        match variant {
+            Variant::Own => task::measure(machine, &Own::new(machine, self)?, self),
+            Variant::Of(rival) => task::measure(machine, &Book::new(machine, rival, self), self),
+        }
     }
 }
 

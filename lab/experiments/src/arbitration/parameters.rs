@@ -23,6 +23,9 @@ parameters! {
     lowered_to_percent: u64 [1 to 100];
     numbers_age_ms: u64 [0 to 3_600_000];
     tries: u64 [1 to 1_000];
+    own_ask_percent: u64 [1 to 10_000];
+    own_stop_after_ms: u64 [0 to 3_600_000];
+    own_stops_largest: bool;
     fixed_parts_percent: u64 [1 to 10_000];
     greedy_at_once_percent: u64 [0 to 10_000];
     velox_at_once_percent: u64 [0 to 10_000];

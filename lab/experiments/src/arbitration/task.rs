@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use bursar_machine::Lock;
 use bursar_rig::timer::{BoundTask, Timers};
 
-use super::desk::{Denied, Desk};
+use super::desk::{Denied, Desk, Start};
 use super::parameters::{Parameters, of_percent};
 use super::query::{HIGH, Query};
 use crate::document::Metrics;
@@ -172,8 +172,15 @@ impl<M: Timers, D: Desk> Scene<'_, M, D> {
             self.pause_between_bursts(tenant);
             let query = Query::draw(own, (tenant, is_high), cpus, &mut random);
             let asked_ns = self.machine.now_ns();
+            let mut start = Start {
+                query: &query,
+                tenant,
+                nth: 0,
+                needed_mib: 0,
+            };
             for nth in 1..=own.tries {
-                match self.attempt(&query, log) {
+                start.nth = nth;
+                match self.attempt(&mut start, log) {
                     Ok(()) => {
                         let took_ns = self.machine.now_ns() - asked_ns;
                         match query.score {
@@ -212,17 +219,25 @@ impl<M: Timers, D: Desk> Scene<'_, M, D> {
     fn creep(&self, log: &mut Log) {
         let query = Query::creeper(self.own);
         while !self.is_over() {
-            if self.attempt(&query, log) == Err(Denied::Over) {
+            let mut start = Start {
+                query: &query,
+                tenant: 0,
+                nth: 1,
+                needed_mib: 0,
+            };
+            if self.attempt(&mut start, log) == Err(Denied::Over) {
                 return;
             }
         }
     }
 
     /// Runs a query once.
-    fn attempt(&self, query: &Query, log: &mut Log) -> Result<(), Denied> {
-        let id = self.desk.begin(query)?;
+    fn attempt(&self, start: &mut Start<'_>, log: &mut Log) -> Result<(), Denied> {
+        let id = self.desk.begin(start)?;
         let mut ran_ns = 0;
-        let outcome = self.run(id, query, log, &mut ran_ns);
+        let mut peak_mib = 0;
+        let outcome = self.run(id, start.query, log, (&mut ran_ns, &mut peak_mib));
+        start.needed_mib = start.needed_mib.max(peak_mib + start.query.batch_mib);
         self.desk.end(id);
         log.ran_ns += ran_ns;
         match outcome {
@@ -233,7 +248,14 @@ impl<M: Timers, D: Desk> Scene<'_, M, D> {
         outcome
     }
 
-    fn run(&self, id: u64, query: &Query, log: &mut Log, ran_ns: &mut u64) -> Result<(), Denied> {
+    /// Runs its batches. Counts the CPU time and the most MiB that it had.
+    fn run(
+        &self,
+        id: u64,
+        query: &Query,
+        log: &mut Log,
+        (ran_ns, peak_mib): (&mut u64, &mut u64),
+    ) -> Result<(), Denied> {
         let mut held_mib = 0;
         let mut on_disk_mib = 0;
         let mut spill = |held_mib: &mut u64, mib: u64| {
@@ -276,6 +298,7 @@ impl<M: Timers, D: Desk> Scene<'_, M, D> {
                     }
                 }
                 held_mib += query.batch_mib;
+                *peak_mib = held_mib.max(*peak_mib);
             }
             nth += 1;
         }

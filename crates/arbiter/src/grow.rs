@@ -1,0 +1,231 @@
+//! Waiting for memory while a query runs.
+
+use std::fmt;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bursar::{Bytes, Charge, ChargeError, Host, Machine};
+
+use crate::arbiter::{Grant, Widener};
+use crate::engine::{Engine, Stop};
+use crate::ledger::Grown;
+
+/// Reason why a query does not get more memory.
+#[derive(Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum GrowError {
+    /// The query was stopped, so that others can go on.
+    Stopped(Arc<Stop>),
+    /// A limit is smaller than what the query would have.
+    NeverFits {
+        /// Path of the group whose limit that is.
+        limited: String,
+        /// Its `max`, bytes.
+        max: u64,
+        /// Bytes that the query would have.
+        needed: u64,
+    },
+    /// Nobody who holds memory can yield, and nobody runs who may end.
+    NobodyYields {
+        /// Path of the group whose limit is in the way.
+        limited: String,
+        /// Bytes that are missing.
+        missing: u64,
+        /// Number of the decision.
+        decision: u64,
+    },
+    /// A limit inside of the grant, or one that was set meanwhile, refuses the charge.
+    Charge(ChargeError),
+    /// The grant has ended.
+    Ended,
+}
+
+bursar::debug_as_message!(
+    enum GrowError {
+        Stopped(stop),
+        NeverFits { limited, max, needed },
+        NobodyYields { limited, missing, decision },
+        Charge(error),
+        Ended,
+    }
+);
+
+impl fmt::Display for GrowError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Stopped(stop) => stop.fmt(f),
+            Self::NeverFits {
+                limited,
+                max,
+                needed,
+            } => write!(
+                f,
+                "the query would have {}, and {} may have at most {}",
+                Bytes(*needed),
+                bursar::printable(limited),
+                Bytes(*max)
+            ),
+            Self::NobodyYields {
+                limited,
+                missing,
+                decision,
+            } => write!(
+                f,
+                "{} are missing below the limit of {}, and no other query can give them back (decision {decision})",
+                Bytes(*missing),
+                bursar::printable(limited)
+            ),
+            Self::Charge(error) => error.fmt(f),
+            Self::Ended => f.write_str("the grant has ended"),
+        }
+    }
+}
+
+impl std::error::Error for GrowError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Charge(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+/// Number of times that others may take what was promised before a wait begins anew.
+const TRIES: u32 = 4;
+
+/// A query that waits for memory; see [`Grant::grow`]. Dropping it gives up.
+///
+/// # Panics
+/// If polled after it was ready.
+#[must_use = "a future does nothing unless it is polled"]
+pub struct Grow<M: Machine = Host> {
+    widener: Widener<M>,
+    bytes: u64,
+    state: State,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    New,
+    Waiting(u64),
+    Done,
+}
+
+impl<M: Machine> fmt::Debug for Grow<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Grow")
+            .field("group", &self.widener.group)
+            .field("bytes", &self.bytes)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<M: Machine> Unpin for Grow<M> {}
+
+impl<M: Machine> Grant<M> {
+    /// Charges `bytes` to the group. Waits while the memory is not there: what returns goes to queries that run before it goes to asks, and
+    /// among these first to the first in the [order](crate#who-yields). Others are asked to give back, and stopped if that is not enough.
+    ///
+    /// # Errors
+    /// [`GrowError`].
+    pub fn grow(&self, bytes: u64) -> Grow<M> {
+        Grow {
+            widener: self.widener(),
+            bytes,
+            state: State::New,
+        }
+    }
+
+    /// Says who can be asked to give back memory of this query, or to end. Takes the place of the one before.
+    pub fn attach(&self, engine: Arc<dyn Engine<M>>) {
+        let Widener { inner, grant, .. } = &self.widener;
+        let before = inner.with(|ledger, _, _| ledger.attach(*grant, engine));
+        // A user's code.
+        drop(before);
+    }
+}
+
+impl<M: Machine> Future for Grow<M> {
+    type Output = Result<Charge<M>, GrowError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        assert!(this.state != State::Done, "polled after it was ready");
+        let answer = this.poll_charge(context);
+        if answer.is_ready() {
+            this.state = State::Done;
+        }
+        answer
+    }
+}
+
+impl<M: Machine> Grow<M> {
+    fn poll_charge(&mut self, context: &mut Context<'_>) -> Poll<Result<Charge<M>, GrowError>> {
+        let Widener {
+            inner,
+            grant,
+            group,
+        } = &self.widener;
+        // Runs the runtime's code, so before the lock.
+        let waker = context.waker().clone();
+        if let State::Waiting(number) = self.state {
+            let polled =
+                inner.with(|ledger, now_ns, after| ledger.poll_grow(number, &waker, now_ns, after));
+            match polled {
+                Some(None) => {
+                    inner.relieve();
+                    return Poll::Pending;
+                }
+                Some(Some(Err(error))) => return Poll::Ready(Err(error)),
+                // A forked child asks anew.
+                None | Some(Some(Ok(()))) => self.state = State::New,
+            }
+            inner.settle(*grant, group);
+        }
+        for _ in 0..TRIES {
+            let refused = match group.try_charge(self.bytes) {
+                Ok(charge) => return Poll::Ready(Ok(charge)),
+                Err(ChargeError::LimitReached(reached)) => reached,
+                Err(error) => return Poll::Ready(Err(GrowError::Charge(error))),
+            };
+            let grown = inner.with(|ledger, now_ns, after| {
+                ledger.grow(*grant, self.bytes, &waker, now_ns, after)
+            });
+            match grown {
+                Ok(Grown::Now) => inner.settle(*grant, group),
+                Ok(Grown::Waits(number)) => {
+                    self.state = State::Waiting(number);
+                    inner.shrink();
+                    inner.relieve();
+                    return Poll::Pending;
+                }
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+            drop(refused);
+        }
+        // Others charge what is promised, outside of all grants.
+        let last = group.try_charge(self.bytes);
+        Poll::Ready(last.map_err(GrowError::Charge))
+    }
+}
+
+impl<M: Machine> Drop for Grow<M> {
+    fn drop(&mut self) {
+        if let State::Waiting(number) = self.state {
+            let inner = &self.widener.inner;
+            inner.with(|ledger, now_ns, after| ledger.cancel_grow(number, now_ns, after));
+        }
+    }
+}
+
+/// Calls a user's code. Its panic must not harm the query that this is done for.
+pub(crate) fn call<M: Machine, R>(machine: &M, what: &str, call: impl FnOnce() -> R) -> Option<R> {
+    let answer = catch_unwind(AssertUnwindSafe(call));
+    if answer.is_err() {
+        machine.warn(format_args!("{what} of an engine panicked"));
+    }
+    answer.ok()
+}

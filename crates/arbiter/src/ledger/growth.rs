@@ -1,0 +1,659 @@
+//! Queries that run and need more memory than there is: who gets what returns, and who is asked or told to give back.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::Duration;
+
+use bursar::{Group, Machine};
+
+use super::{After, Ledger, REFUSALS_MAX};
+use crate::decision::{Decision, DecisionKind};
+use crate::engine::{Engine, Stop};
+use crate::grow::GrowError;
+use crate::policy::{Order, ns};
+use crate::shortage::{self, Claim, Running, Shortage, Step};
+
+/// Decisions that are kept.
+const DECISIONS_MAX: usize = 4 * REFUSALS_MAX;
+/// Parts of the memory that two tenants' bytes must differ by for one to come before the other. Without it each byte would change the order.
+const EXCESS_PARTS: u64 = 64;
+/// Number that no tenant has: room that is kept for those that run.
+pub(super) const NOBODY: u32 = u32::MAX;
+
+/// A query that waits for memory.
+pub(super) struct Grower {
+    grant: u64,
+    bytes: u64,
+    since_ns: u64,
+    waker: Option<Waker>,
+    blocked_at: Option<u32>,
+    decided: Option<Result<(), GrowError>>,
+}
+
+/// A query that was asked to give back, or told to stop.
+#[derive(Clone, Debug)]
+pub(super) struct Leaving {
+    decision: u64,
+    /// Bytes that are expected of it.
+    bytes: u64,
+    /// Bytes that were charged to it.
+    charged: u64,
+    until_ns: u64,
+    is_stop: bool,
+}
+
+/// Answer to a query that needs more.
+pub(crate) enum Grown {
+    Now,
+    /// Queued, with this number.
+    Waits(u64),
+}
+
+/// A limit that has too little, and those that may help.
+pub(crate) struct Needy<M: Machine> {
+    at: u32,
+    pub(crate) engines: Vec<(u64, Arc<dyn Engine<M>>)>,
+}
+
+/// A call of an engine, for the time after the lock.
+pub(crate) enum Call {
+    Ask { bytes: u64, decision: u64 },
+    Stop(Arc<Stop>),
+}
+
+impl<M: Machine> Ledger<M> {
+    /// Notes who can be asked to give back memory of a grant.
+    pub(crate) fn attach(
+        &mut self,
+        id: u64,
+        engine: Arc<dyn Engine<M>>,
+    ) -> Option<Arc<dyn Engine<M>>> {
+        self.grants.get_mut(&id)?.engine.replace(engine)
+    }
+
+    /// Promises a grant `bytes` more than it has charged, or queues it.
+    pub(crate) fn grow(
+        &mut self,
+        id: u64,
+        bytes: u64,
+        waker: &Waker,
+        now_ns: u64,
+        after: &mut After<M>,
+    ) -> Result<Grown, GrowError> {
+        let grant = self.grants.get(&id).ok_or(GrowError::Ended)?;
+        if let Some(stop) = &grant.stop {
+            return Err(GrowError::Stopped(stop.clone()));
+        }
+        if grant.is_unlimited {
+            return Ok(Grown::Now);
+        }
+        let needed = grant.charged().saturating_add(bytes);
+        let maxima = grant
+            .chain
+            .iter()
+            .map(|at| (self.levels[at].group.limits().max, *at));
+        if let Some((max, at)) = maxima.min()
+            && needed > max
+        {
+            return Err(GrowError::NeverFits {
+                limited: self.levels[&at].group.path(),
+                max,
+                needed,
+            });
+        }
+        let number = self.number();
+        let grower = Grower {
+            grant: id,
+            bytes,
+            since_ns: now_ns,
+            waker: None,
+            blocked_at: None,
+            decided: None,
+        };
+        self.growers.insert(number, grower);
+        self.look(now_ns, after);
+        let grower = self.growers.get_mut(&number).expect("just queued");
+        if grower.decided.is_some() {
+            let grower = self.growers.remove(&number).expect("just seen");
+            return grower.decided.expect("just seen").map(|()| Grown::Now);
+        }
+        self.counts.growth_waits += 1;
+        grower.waker = Some(waker.clone());
+        Ok(Grown::Waits(number))
+    }
+
+    /// Takes the decision about a query that waits for memory, if there is one. `None` if its number is not known any more, as in a fork.
+    pub(crate) fn poll_grow(
+        &mut self,
+        number: u64,
+        waker: &Waker,
+        now_ns: u64,
+        after: &mut After<M>,
+    ) -> Option<Option<Result<(), GrowError>>> {
+        if self.growers.get(&number)?.decided.is_none() {
+            self.look(now_ns, after);
+        }
+        let grower = self.growers.get_mut(&number)?;
+        if grower.decided.is_none() {
+            after
+                .drop_wakers
+                .extend(grower.waker.replace(waker.clone()));
+            return Some(None);
+        }
+        let grower = self.growers.remove(&number)?;
+        after.drop_wakers.extend(grower.waker);
+        Some(grower.decided)
+    }
+
+    /// Ends a wait for memory. What was promised meanwhile stays the grant's.
+    pub(crate) fn cancel_grow(&mut self, number: u64, now_ns: u64, after: &mut After<M>) {
+        if let Some(grower) = self.growers.remove(&number) {
+            after.drop_wakers.extend(grower.waker);
+            self.look(now_ns, after);
+        }
+    }
+
+    /// Forgets those that wait for memory, in a forked child.
+    pub(super) fn forget_growers(&mut self, after: &mut After<M>) {
+        let growers = std::mem::take(&mut self.growers).into_values();
+        after
+            .drop_wakers
+            .extend(growers.filter_map(|grower| grower.waker));
+    }
+
+    /// What a tenant has above its fair part of the memory, in steps.
+    fn excesses(&self) -> BTreeMap<u32, u64> {
+        let running = || self.tenants.iter().filter(|(_, tenant)| tenant.grants > 0);
+        let weight = |number: &u32| u64::from(self.order_of(*number).weight.max(1));
+        let weights: u64 = running().map(|(number, _)| weight(number)).sum();
+        let max = self.root.limits().max;
+        let excess = |(number, tenant): (&u32, &super::Tenant<M>)| {
+            let bytes = tenant.group.reserved();
+            let excess = match max {
+                // Without a limit there are no parts: who has twice as much for its weight comes later.
+                u64::MAX => {
+                    let order = Order {
+                        weight: self.order_of(*number).weight,
+                        ..Order::default()
+                    };
+                    u64::from(order.by_weight(bytes).max(1).ilog2())
+                }
+                max => {
+                    let part =
+                        u128::from(max) * u128::from(weight(number)) / u128::from(weights.max(1));
+                    let above = bytes.saturating_sub(part as u64);
+                    above / (max / EXCESS_PARTS).max(1)
+                }
+            };
+            (*number, excess)
+        };
+        running().map(excess).collect()
+    }
+
+    fn claim(&self, id: u64, excesses: &BTreeMap<u32, u64>) -> Claim {
+        let grant = &self.grants[&id];
+        (
+            !grant.goes_first,
+            Reverse(self.order_of(grant.tenant).precedence),
+            excesses.get(&grant.tenant).copied().unwrap_or(0),
+            Reverse(grant.score),
+            id,
+        )
+    }
+
+    /// Those that wait for memory, in their order.
+    fn growers_in_order(&self) -> Vec<(Claim, u64)> {
+        if self.growers.is_empty() {
+            return Vec::new();
+        }
+        let excesses = self.excesses();
+        let waiting = self
+            .growers
+            .iter()
+            .filter(|(_, grower)| grower.decided.is_none());
+        let claims = waiting.map(|(&number, grower)| (self.claim(grower.grant, &excesses), number));
+        let mut claims: Vec<_> = claims.collect();
+        claims.sort_unstable();
+        claims
+    }
+
+    /// Promises memory to those that wait for it and for whom there is some.
+    pub(super) fn serve_growers(&mut self, now_ns: u64, after: &mut After<M>) {
+        let passed_max_ns = ns(self.policy.yielding.passed_max);
+        let mut kept = BTreeSet::new();
+        for (_, number) in self.growers_in_order() {
+            let grower = &self.growers[&number];
+            let (id, bytes) = (grower.grant, grower.bytes);
+            let chain = self.grants[&id].chain.clone();
+            let outcome = match chain.iter().find(|at| kept.contains(*at)) {
+                Some(&at) => Err(at),
+                None => self.promise_more(id, bytes),
+            };
+            let grower = self.growers.get_mut(&number).expect("just seen");
+            match outcome {
+                Ok(()) => {
+                    grower.decided = Some(Ok(()));
+                    after.wake.extend(grower.waker.take());
+                }
+                Err(at) => {
+                    grower.blocked_at = Some(at);
+                    if now_ns.saturating_sub(grower.since_ns) >= passed_max_ns {
+                        kept.insert(at);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Promises a grant `bytes` more than it has charged, or returns the level that has too little.
+    fn promise_more(&mut self, id: u64, bytes: u64) -> Result<(), u32> {
+        let grant = &self.grants[&id];
+        let needed = grant.charged().saturating_add(bytes);
+        let missing = needed.saturating_sub(grant.bytes);
+        if missing == 0 || grant.is_unlimited {
+            return Ok(());
+        }
+        if let Some(parent) = grant.parent {
+            if self.left_of(parent) < missing {
+                return Err(grant.chain[0]);
+            }
+            let parent = self.grants.get_mut(&parent).expect("just seen");
+            parent.nested = parent.nested.saturating_add(missing);
+            self.grants.get_mut(&id).expect("just seen").bytes += missing;
+            return Ok(());
+        }
+        let mut uncharged = None;
+        let short = grant
+            .chain
+            .iter()
+            .find(|&&at| self.room_at(at, missing, &mut uncharged) < missing);
+        if let Some(&at) = short {
+            return Err(at);
+        }
+        let (chain, tenant, before) = (grant.chain.clone(), grant.tenant, grant.bytes);
+        self.change_promise(&chain, tenant, before, before + missing);
+        self.grants.get_mut(&id).expect("just seen").bytes += missing;
+        self.counts.widened += 1;
+        Ok(())
+    }
+
+    /// Levels that nobody is admitted through, because queries that run wait for them.
+    pub(super) fn kept_for_growers(&self) -> BTreeMap<u32, u32> {
+        let waiting = self
+            .growers
+            .values()
+            .filter(|grower| grower.decided.is_none());
+        waiting
+            .filter_map(|grower| Some((grower.blocked_at?, NOBODY)))
+            .collect()
+    }
+
+    /// Whether a query that runs waits for a level.
+    pub(super) fn is_awaited_by_growers(&self, chain: &[u32]) -> bool {
+        let mut waiting = self
+            .growers
+            .values()
+            .filter(|grower| grower.decided.is_none());
+        waiting.any(|grower| grower.blocked_at.is_some_and(|at| chain.contains(&at)))
+    }
+
+    /// Levels that have too little, each with the first that waits for it.
+    fn needs(&self) -> Vec<(u32, Option<(Claim, u64)>)> {
+        let mut needs: BTreeMap<u32, Option<(Claim, u64)>> = BTreeMap::new();
+        for (claim, number) in self.growers_in_order() {
+            if let Some(at) = self.growers[&number].blocked_at {
+                needs.entry(at).or_insert(Some((claim, number)));
+            }
+        }
+        for (&at, level) in &self.levels {
+            if level.group.reserved() > level.group.limits().max {
+                needs.entry(at).or_insert(None);
+            }
+        }
+        needs.into_iter().collect()
+    }
+
+    /// Limits that have too little, and the engines whose word counts. Forgets those whose time is over.
+    pub(crate) fn needy(&mut self, now_ns: u64) -> Vec<Needy<M>> {
+        self.end_late(now_ns);
+        let needs = self.needs();
+        self.over_since_ns.retain(|at, _| {
+            needs
+                .iter()
+                .any(|(other, need)| other == at && need.is_none())
+        });
+        let needy = needs.into_iter().map(|(at, _)| {
+            let below = self
+                .grants
+                .iter()
+                .filter(|(_, grant)| grant.chain.contains(&at));
+            let engines = below.filter_map(|(&id, grant)| {
+                let engine = grant.engine.as_ref()?;
+                let may_ask = grant.leaving.is_none() && grant.stop.is_none();
+                let has_grown = grant.vain_at.is_none_or(|vain| grant.charged() > vain);
+                (may_ask && has_grown).then(|| (id, engine.clone()))
+            });
+            Needy {
+                at,
+                engines: engines.collect(),
+            }
+        });
+        needy.collect()
+    }
+
+    /// Decides about one limit, by what engines say that they can give back.
+    pub(crate) fn decide(
+        &mut self,
+        needy: &Needy<M>,
+        reclaimable: &BTreeMap<u64, u64>,
+        now_ns: u64,
+        after: &mut After<M>,
+    ) -> Vec<(Arc<dyn Engine<M>>, u64, Call)> {
+        let at = needy.at;
+        let Some((_, need)) = self.needs().into_iter().find(|(other, _)| *other == at) else {
+            return Vec::new();
+        };
+        let Some(shortage) = self.shortage(at, need, now_ns) else {
+            return Vec::new();
+        };
+        let excesses = self.excesses();
+        let below = self.grants.iter().filter(|(_, grant)| {
+            grant.parent.is_none() && grant.chain.contains(&at) && grant.stop.is_none()
+        });
+        let waiting = self
+            .growers
+            .values()
+            .filter(|grower| grower.decided.is_none());
+        let waiting: BTreeSet<u64> = waiting.map(|grower| grower.grant).collect();
+        let running = below.map(|(&id, grant)| {
+            let waits = waiting.contains(&id);
+            Running {
+                grant: id,
+                claim: self.claim(id, &excesses),
+                charged: grant.charged(),
+                reclaimable: reclaimable.get(&id).copied().unwrap_or(0),
+                can_stop: grant.engine.is_some() || waits,
+                is_protected: self.is_protected(&grant.chain, at),
+                waits,
+                is_leaving: grant.leaving.is_some(),
+            }
+        });
+        let running: Vec<Running> = running.collect();
+        let steps = shortage::steps(&running, &shortage, &self.policy.yielding);
+        let calls = steps.into_iter().filter_map(|step| {
+            self.follow_step(
+                at,
+                need.map(|(_, number)| number),
+                &shortage,
+                step,
+                now_ns,
+                after,
+            )
+        });
+        calls.collect()
+    }
+
+    /// Whether a level below `at` is within its `min`.
+    fn is_protected(&self, chain: &[u32], at: u32) -> bool {
+        let below = chain.iter().take_while(|other| **other != at);
+        below.map(|other| &self.levels[other].group).any(|group| {
+            let min = group.limits().min;
+            min > 0 && group.reserved() <= min
+        })
+    }
+
+    /// What a level lacks for its first, without what is on its way.
+    fn shortage(&mut self, at: u32, need: Option<(Claim, u64)>, now_ns: u64) -> Option<Shortage> {
+        let level = &self.levels[&at].group;
+        let (max, reserved) = (level.limits().max, level.reserved());
+        let leaving = self
+            .grants
+            .values()
+            .filter(|grant| grant.chain.contains(&at) && grant.parent.is_none());
+        let expected = leaving.filter_map(|grant| {
+            let leaving = grant.leaving.as_ref()?;
+            Some(match leaving.is_stop {
+                true => grant.charged(),
+                false => leaving.bytes.min(grant.charged()),
+            })
+        });
+        let ended = self.ended.values().filter(|(chain, _)| chain.contains(&at));
+        let ended = ended.map(|(_, group)| group.reserved());
+        let expected: u64 = expected.chain(ended).fold(0, u64::saturating_add);
+        let is_stopping = self.grants.values().any(|grant| {
+            let is_stop = grant
+                .leaving
+                .as_ref()
+                .is_some_and(|leaving| leaving.is_stop);
+            is_stop && grant.chain.contains(&at)
+        });
+        let (grant, claim, lacks, since_ns) = match need {
+            Some((claim, number)) => {
+                let grower = &self.growers[&number];
+                let grant = &self.grants[&grower.grant];
+                let needed = grant.charged().saturating_add(grower.bytes);
+                let lacks = needed.saturating_sub(grant.bytes);
+                let room = self.room_at(at, u64::MAX, &mut None);
+                (
+                    grower.grant,
+                    claim,
+                    lacks.saturating_sub(room),
+                    grower.since_ns,
+                )
+            }
+            None => {
+                let since_ns = *self.over_since_ns.entry(at).or_insert(now_ns);
+                let first = (false, Reverse(i32::MAX), 0, Reverse(i32::MAX), 0);
+                (0, first, reserved.saturating_sub(max), since_ns)
+            }
+        };
+        let missing = lacks.saturating_sub(expected);
+        (missing > 0).then_some(Shortage {
+            grant,
+            claim,
+            missing,
+            age_ns: now_ns.saturating_sub(since_ns),
+            is_stopping,
+        })
+    }
+
+    fn follow_step(
+        &mut self,
+        at: u32,
+        grower: Option<u64>,
+        shortage: &Shortage,
+        step: Step,
+        now_ns: u64,
+        after: &mut After<M>,
+    ) -> Option<(Arc<dyn Engine<M>>, u64, Call)> {
+        let limited = self.levels[&at].group.path();
+        let path = |ledger: &Self, id: u64| {
+            let group = ledger
+                .grants
+                .get(&id)
+                .and_then(|grant| grant.group.as_ref());
+            group.map_or_else(String::new, Group::path)
+        };
+        let needed_by = path(self, shortage.grant);
+        let (id, kind, expected) = match step {
+            Step::Ask { grant, bytes } => (grant, DecisionKind::Ask, bytes),
+            Step::Stop { grant } => (grant, DecisionKind::Stop, self.grants[&grant].charged()),
+            Step::Refuse => (shortage.grant, DecisionKind::Refuse, 0),
+        };
+        if kind == DecisionKind::Refuse && grower.is_none() {
+            return None;
+        }
+        self.decided_so_far += 1;
+        let decision = self.decided_so_far;
+        let charged = self.grants.get(&id).map_or(0, super::Grant::charged);
+        self.note_decision(
+            Decision {
+                number: decision,
+                kind,
+                query: path(self, id),
+                needed_by: needed_by.clone(),
+                limited: limited.clone(),
+                missing: shortage.missing,
+                charged,
+                expected,
+                said: None,
+                seen: None,
+                age: Duration::ZERO,
+            },
+            now_ns,
+        );
+        let yielding = &self.policy.yielding;
+        let until_ns = now_ns.saturating_add(ns(match kind {
+            DecisionKind::Ask => yielding.ask_max,
+            _ => yielding.stop_max,
+        }));
+        let leaving = Leaving {
+            decision,
+            bytes: expected,
+            charged,
+            until_ns,
+            is_stop: kind == DecisionKind::Stop,
+        };
+        match kind {
+            DecisionKind::Ask => {
+                self.counts.asked += 1;
+                let grant = self.grants.get_mut(&id)?;
+                grant.leaving = Some(leaving);
+                let engine = grant.engine.clone()?;
+                Some((
+                    engine,
+                    id,
+                    Call::Ask {
+                        bytes: expected,
+                        decision,
+                    },
+                ))
+            }
+            DecisionKind::Stop => {
+                self.counts.stopped += 1;
+                let stop = Arc::new(Stop {
+                    decision,
+                    query: path(self, id),
+                    charged,
+                    needed_by,
+                    missing: shortage.missing,
+                    limited,
+                });
+                let grant = self.grants.get_mut(&id)?;
+                grant.leaving = Some(leaving);
+                grant.stop = Some(stop.clone());
+                let engine = grant.engine.clone();
+                let waiting = self
+                    .growers
+                    .values_mut()
+                    .filter(|grower| grower.grant == id && grower.decided.is_none());
+                for grower in waiting {
+                    grower.decided = Some(Err(GrowError::Stopped(stop.clone())));
+                    after.wake.extend(grower.waker.take());
+                }
+                Some((engine?, id, Call::Stop(stop)))
+            }
+            DecisionKind::Refuse => {
+                self.counts.growth_refused += 1;
+                let grower = self.growers.get_mut(&grower?)?;
+                grower.decided = Some(Err(GrowError::NobodyYields {
+                    limited,
+                    missing: shortage.missing,
+                    decision,
+                }));
+                after.wake.extend(grower.waker.take());
+                None
+            }
+        }
+    }
+
+    fn note_decision(&mut self, decision: Decision, now_ns: u64) {
+        if self.decisions.len() == DECISIONS_MAX {
+            self.decisions.pop_front();
+        }
+        self.decisions.push_back((now_ns, decision));
+    }
+
+    /// Notes the answer of an engine, or that its call panicked.
+    pub(crate) fn answer(
+        &mut self,
+        id: u64,
+        decision: u64,
+        said: Option<u64>,
+        now_ns: u64,
+        after: &mut After<M>,
+    ) {
+        self.end_leaving(id, decision, said);
+        self.look(now_ns, after);
+    }
+
+    /// Ends what was expected of a query. Who gave back nothing is not asked again before it has grown.
+    fn end_leaving(&mut self, id: u64, decision: u64, said: Option<u64>) {
+        let Some(grant) = self.grants.get_mut(&id) else {
+            return;
+        };
+        let Some(leaving) = grant
+            .leaving
+            .take_if(|leaving| leaving.decision == decision)
+        else {
+            return;
+        };
+        let charged = grant.charged();
+        let seen = leaving.charged.saturating_sub(charged);
+        grant.vain_at = (seen == 0 && !leaving.is_stop).then_some(charged);
+        self.counts.asked_in_vain += u64::from(seen == 0 && !leaving.is_stop);
+        self.note_outcome(decision, said, seen);
+    }
+
+    fn note_outcome(&mut self, decision: u64, said: Option<u64>, seen: u64) {
+        let mut records = self.decisions.iter_mut().map(|(_, record)| record);
+        if let Some(record) = records.find(|record| record.number == decision) {
+            (record.said, record.seen) = (said, Some(seen));
+        }
+    }
+
+    /// Forgets what is expected of those whose time is over.
+    fn end_late(&mut self, now_ns: u64) {
+        let late = self.grants.iter().filter_map(|(&id, grant)| {
+            let leaving = grant.leaving.as_ref()?;
+            (leaving.until_ns <= now_ns).then_some((id, leaving.decision))
+        });
+        for (id, decision) in late.collect::<Vec<_>>() {
+            self.counts.unanswered += 1;
+            self.end_leaving(id, decision, None);
+        }
+    }
+
+    /// Forgets all about a grant that ends, and who could be asked.
+    pub(super) fn end_growth(
+        &mut self,
+        id: u64,
+        grant: &mut super::Grant<M>,
+        after: &mut After<M>,
+    ) {
+        after.drop_engines.extend(grant.engine.take());
+        if let Some(leaving) = grant.leaving.take() {
+            let seen = leaving.charged.saturating_sub(grant.charged());
+            self.note_outcome(leaving.decision, None, seen);
+        }
+        let waiting = self
+            .growers
+            .values_mut()
+            .filter(|grower| grower.grant == id && grower.decided.is_none());
+        for grower in waiting {
+            grower.decided = Some(Err(GrowError::Ended));
+            after.wake.extend(grower.waker.take());
+        }
+    }
+
+    /// The last decisions, oldest first.
+    pub(crate) fn decisions(&self, now_ns: u64) -> Vec<Decision> {
+        let of = |(at_ns, decision): &(u64, Decision)| Decision {
+            age: Duration::from_nanos(now_ns.saturating_sub(*at_ns)),
+            ..decision.clone()
+        };
+        self.decisions.iter().map(of).collect()
+    }
+}
