@@ -69,6 +69,7 @@ protocols![
     reclaim: "reclaim",
     pressure: "pressure",
     admission: "admission",
+    arbitration: "arbitration",
     fork: "fork",
     pages: "pages",
     pages_tuning: "pages-tuning",

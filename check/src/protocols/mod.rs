@@ -16,6 +16,7 @@ macro_rules! tasks {
 }
 
 mod admission;
+mod arbitration;
 mod books;
 mod charging;
 mod combining;
@@ -87,6 +88,8 @@ pub fn all<M: Forks>() -> Vec<Protocol<M>> {
             "levels of pressure change while others watch: each is told of the last one, one call at a time"),
         Protocol::of(2, "admission", admission::scenario,
             "queries ask, charge, give up, resize and end in any order: each is served or woken, and no promise exceeds a limit"),
+        Protocol::of(2, "arbitration", arbitration::scenario,
+            "queries grow beyond what there is, and spill, lie, are silent or are stopped: all are done in the end"),
         Protocol::of(2, "fork", fork::scenario,
             "a task forks while others do anything: the child's books are right, and tasks that are gone hinder no other"),
     ];

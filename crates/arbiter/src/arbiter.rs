@@ -182,9 +182,15 @@ impl<M: Machine> Inner<M> {
 
     /// Notes an answer of an engine.
     pub(crate) fn answered(self: &Arc<Self>, grant: u64, decision: u64, bytes: u64) {
-        self.with(|ledger, now_ns, after| {
-            ledger.answer(grant, decision, Some(bytes), now_ns, after)
+        let asked = self.with(|ledger, _, _| {
+            let is_asked = ledger.answer(grant, decision, Some(bytes));
+            is_asked.then(|| ledger.begin_shrink(grant)).flatten()
         });
+        // What it gave back is promised to it no more.
+        if let Some(group) = asked {
+            self.lower(grant, &group, 0);
+        }
+        self.look();
         self.relieve();
     }
 

@@ -5,7 +5,7 @@ use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 
 use bursar::{Bytes, Charge, ChargeError, Host, Machine};
 
@@ -156,6 +156,7 @@ impl<M: Machine> Future for Grow<M> {
         assert!(this.state != State::Done, "polled after it was ready");
         let answer = this.poll_charge(context);
         if answer.is_ready() {
+            this.end_wait();
             this.state = State::Done;
         }
         answer
@@ -163,34 +164,49 @@ impl<M: Machine> Future for Grow<M> {
 }
 
 impl<M: Machine> Grow<M> {
-    fn poll_charge(&mut self, context: &mut Context<'_>) -> Poll<Result<Charge<M>, GrowError>> {
+    /// Polls the wait of that number. Ready means that the grant has what it waited for, or that a forked child asks anew.
+    fn poll_wait(&self, number: u64, waker: &Waker) -> Poll<Result<(), GrowError>> {
         let Widener {
             inner,
             grant,
             group,
         } = &self.widener;
+        inner.relieve();
+        let polled =
+            inner.with(|ledger, now_ns, after| ledger.poll_grow(number, waker, now_ns, after));
+        let decided = match polled {
+            Some(None) => return Poll::Pending,
+            Some(Some(decided)) => decided,
+            None => Ok(()),
+        };
+        inner.settle(*grant, group);
+        Poll::Ready(decided)
+    }
+
+    fn poll_charge(&mut self, context: &mut Context<'_>) -> Poll<Result<Charge<M>, GrowError>> {
+        let widener = self.widener.clone();
+        let Widener {
+            inner,
+            grant,
+            group,
+        } = &widener;
         // Runs the runtime's code, so before the lock.
         let waker = context.waker().clone();
-        if let State::Waiting(number) = self.state {
-            let polled =
-                inner.with(|ledger, now_ns, after| ledger.poll_grow(number, &waker, now_ns, after));
-            match polled {
-                Some(None) => {
-                    inner.relieve();
-                    return Poll::Pending;
-                }
-                Some(Some(Err(error))) => return Poll::Ready(Err(error)),
-                // A forked child asks anew.
-                None | Some(Some(Ok(()))) => self.state = State::New,
-            }
-            inner.settle(*grant, group);
-        }
         for _ in 0..TRIES {
-            let refused = match group.try_charge(self.bytes) {
+            if let State::Waiting(number) = self.state {
+                match self.poll_wait(number, &waker) {
+                    Poll::Ready(Ok(())) => {}
+                    Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                    Poll::Pending => return Poll::Pending,
+                }
+            }
+            let charge = group.try_charge(self.bytes);
+            self.end_wait();
+            match charge {
                 Ok(charge) => return Poll::Ready(Ok(charge)),
-                Err(ChargeError::LimitReached(reached)) => reached,
+                Err(ChargeError::LimitReached(_)) => {}
                 Err(error) => return Poll::Ready(Err(GrowError::Charge(error))),
-            };
+            }
             let grown = inner.with(|ledger, now_ns, after| {
                 ledger.grow(*grant, self.bytes, &waker, now_ns, after)
             });
@@ -199,25 +215,28 @@ impl<M: Machine> Grow<M> {
                 Ok(Grown::Waits(number)) => {
                     self.state = State::Waiting(number);
                     inner.shrink();
-                    inner.relieve();
-                    return Poll::Pending;
                 }
                 Err(error) => return Poll::Ready(Err(error)),
             }
-            drop(refused);
         }
         // Others charge what is promised, outside of all grants.
-        let last = group.try_charge(self.bytes);
-        Poll::Ready(last.map_err(GrowError::Charge))
+        self.end_wait();
+        Poll::Ready(group.try_charge(self.bytes).map_err(GrowError::Charge))
+    }
+
+    /// Ends the wait, if there is one.
+    fn end_wait(&mut self) {
+        if let State::Waiting(number) = self.state {
+            self.state = State::New;
+            let inner = &self.widener.inner;
+            inner.with(|ledger, now_ns, after| ledger.end_grow(number, now_ns, after));
+        }
     }
 }
 
 impl<M: Machine> Drop for Grow<M> {
     fn drop(&mut self) {
-        if let State::Waiting(number) = self.state {
-            let inner = &self.widener.inner;
-            inner.with(|ledger, now_ns, after| ledger.cancel_grow(number, now_ns, after));
-        }
+        self.end_wait();
     }
 }
 

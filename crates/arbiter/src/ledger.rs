@@ -1353,7 +1353,8 @@ impl<M: Machine> Ledger<M> {
         for (&id, grant) in &self.grants {
             let is_on_way = grant.chain.iter().any(|at| blocked.contains(at));
             let may = !grant.is_shrinking && !grant.is_unlimited && grant.parent.is_none();
-            let Some(group) = grant.group.as_ref().filter(|_| may && is_on_way) else {
+            let may = may && is_on_way && !self.is_growing(id);
+            let Some(group) = grant.group.as_ref().filter(|_| may) else {
                 continue;
             };
             // Relaxed: a time that stands for itself.

@@ -32,6 +32,8 @@ pub struct Policy {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Yielding {
+    /// Age of a shortage from which on queries are asked to give back memory, unless all that could end it wait; 100 ms unless set.
+    pub ask_after: Duration,
     /// Time that a query has to answer [`crate::Engine::ask`]; 1 s unless set. Until then its bytes are expected.
     pub ask_max: Duration,
     /// Age of a shortage from which on a query is stopped for it, unless all that could end it wait; 100 ms unless set.
@@ -60,6 +62,7 @@ pub enum VictimOrder {
 impl Default for Yielding {
     fn default() -> Self {
         Self {
+            ask_after: Duration::from_millis(100),
             ask_max: Duration::from_secs(1),
             stop_after: Duration::from_millis(100),
             stop_max: Duration::from_secs(1),

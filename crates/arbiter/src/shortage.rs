@@ -1,6 +1,7 @@
 //! Who gives back in a shortage: pure functions of those that run.
 
 use std::cmp::Reverse;
+use std::time::Duration;
 
 use crate::policy::{VictimOrder, Yielding};
 
@@ -68,9 +69,15 @@ pub(crate) fn steps(running: &[Running], shortage: &Shortage, policy: &Yielding)
         return steps;
     }
     let others = || running.iter().filter(|one| one.grant != shortage.grant);
+    // Somebody who runs and does not wait may end, and so may one who leaves.
+    let is_stuck = others().all(|one| one.waits && !one.is_leaving);
+    let is_older = |than: Duration| is_stuck || u128::from(shortage.age_ns) >= than.as_nanos();
     // Those that come later in the order, and of these the last first.
     let later = || others().filter(|one| one.claim > shortage.claim && !one.is_leaving);
-    let mut spillers: Vec<&Running> = later().filter(|one| one.reclaimable > 0).collect();
+    let may_ask = is_older(policy.ask_after);
+    let mut spillers: Vec<&Running> = later()
+        .filter(|one| may_ask && one.reclaimable > 0)
+        .collect();
     spillers.sort_unstable_by_key(|one| Reverse(one.claim));
     for one in spillers {
         let bytes = one.reclaimable.min(missing);
@@ -93,10 +100,7 @@ pub(crate) fn steps(running: &[Running], shortage: &Shortage, policy: &Yielding)
     };
     let helps = |one: &Running| u128::from(one.charged.saturating_sub(one.reclaimable));
     let all: u128 = victims().map(helps).sum();
-    // Somebody who runs and does not wait may end, and so may one who leaves.
-    let is_stuck = others().all(|one| one.waits && !one.is_leaving) && steps.is_empty();
-    let is_due = u128::from(shortage.age_ns) >= policy.stop_after.as_nanos();
-    if all >= u128::from(missing) && !shortage.is_stopping && (is_due || is_stuck) {
+    if all >= u128::from(missing) && !shortage.is_stopping && is_older(policy.stop_after) {
         let victim = match policy.victim {
             VictimOrder::Youngest => victims().max_by_key(|one| one.claim),
             VictimOrder::Largest => victims().max_by_key(|one| {
@@ -105,7 +109,7 @@ pub(crate) fn steps(running: &[Running], shortage: &Shortage, policy: &Yielding)
             }),
         };
         steps.extend(victim.map(|one| Step::Stop { grant: one.grant }));
-    } else if is_stuck && !shortage.is_stopping {
+    } else if is_stuck && steps.is_empty() && !shortage.is_stopping {
         steps.push(Step::Refuse);
     }
     steps
@@ -113,8 +117,6 @@ pub(crate) fn steps(running: &[Running], shortage: &Shortage, policy: &Yielding)
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     fn claim(score: i32, began: u64) -> Claim {

@@ -124,7 +124,7 @@ impl<M: Machine> Ledger<M> {
         Ok(Grown::Waits(number))
     }
 
-    /// Takes the decision about a query that waits for memory, if there is one. `None` if its number is not known any more, as in a fork.
+    /// The decision about a query that waits for memory, if there is one. Until [`Ledger::end_grow`] nobody takes back what was promised. `None` if its number is not known any more, as in a fork.
     pub(crate) fn poll_grow(
         &mut self,
         number: u64,
@@ -142,13 +142,11 @@ impl<M: Machine> Ledger<M> {
                 .extend(grower.waker.replace(waker.clone()));
             return Some(None);
         }
-        let grower = self.growers.remove(&number)?;
-        after.drop_wakers.extend(grower.waker);
-        Some(grower.decided)
+        Some(grower.decided.clone())
     }
 
-    /// Ends a wait for memory. What was promised meanwhile stays the grant's.
-    pub(crate) fn cancel_grow(&mut self, number: u64, now_ns: u64, after: &mut After<M>) {
+    /// Ends a wait for memory: the query has charged it, or gives up. What was promised meanwhile stays the grant's.
+    pub(crate) fn end_grow(&mut self, number: u64, now_ns: u64, after: &mut After<M>) {
         if let Some(grower) = self.growers.remove(&number) {
             after.drop_wakers.extend(grower.waker);
             self.look(now_ns, after);
@@ -279,6 +277,11 @@ impl<M: Machine> Ledger<M> {
         Ok(())
     }
 
+    /// Whether a grant waits for memory, or was promised some that it has not charged yet.
+    pub(super) fn is_growing(&self, id: u64) -> bool {
+        self.growers.values().any(|grower| grower.grant == id)
+    }
+
     /// Levels that nobody is admitted through, because queries that run wait for them.
     pub(super) fn kept_for_growers(&self) -> BTreeMap<u32, u32> {
         let waiting = self
@@ -359,9 +362,10 @@ impl<M: Machine> Ledger<M> {
             return Vec::new();
         };
         let excesses = self.excesses();
-        let below = self.grants.iter().filter(|(_, grant)| {
-            grant.parent.is_none() && grant.chain.contains(&at) && grant.stop.is_none()
-        });
+        let below = self
+            .grants
+            .iter()
+            .filter(|(_, grant)| grant.parent.is_none() && grant.chain.contains(&at));
         let waiting = self
             .growers
             .values()
@@ -374,7 +378,7 @@ impl<M: Machine> Ledger<M> {
                 claim: self.claim(id, &excesses),
                 charged: grant.charged(),
                 reclaimable: reclaimable.get(&id).copied().unwrap_or(0),
-                can_stop: grant.engine.is_some() || waits,
+                can_stop: (grant.engine.is_some() || waits) && grant.stop.is_none(),
                 is_protected: self.is_protected(&grant.chain, at),
                 waits,
                 is_leaving: grant.leaving.is_some(),
@@ -576,17 +580,15 @@ impl<M: Machine> Ledger<M> {
         self.decisions.push_back((now_ns, decision));
     }
 
-    /// Notes the answer of an engine, or that its call panicked.
-    pub(crate) fn answer(
-        &mut self,
-        id: u64,
-        decision: u64,
-        said: Option<u64>,
-        now_ns: u64,
-        after: &mut After<M>,
-    ) {
+    /// Notes the answer of an engine. Returns whether it was expected still.
+    pub(crate) fn answer(&mut self, id: u64, decision: u64, said: Option<u64>) -> bool {
+        let leaving = self
+            .grants
+            .get(&id)
+            .and_then(|grant| grant.leaving.as_ref());
+        let is_expected = leaving.is_some_and(|leaving| leaving.decision == decision);
         self.end_leaving(id, decision, said);
-        self.look(now_ns, after);
+        is_expected
     }
 
     /// Ends what was expected of a query. Who gave back nothing is not asked again before it has grown.

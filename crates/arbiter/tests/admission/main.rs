@@ -3,6 +3,7 @@
 mod bad_input;
 mod common;
 mod grants;
+mod growth;
 mod model;
 mod order;
 mod replay;

@@ -111,7 +111,10 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl<'a, M: Timers> Own<'a, M> {
     pub(super) fn new(machine: &M, own: &'a Parameters) -> Result<Self, String> {
         let bytes = own.memory_mib(machine.cpus()) * MIB;
-        let memory = Memory::builder().max(bytes).build_on(machine.clone());
+        let memory = Memory::builder()
+            .max(bytes)
+            .stock_max(0)
+            .build_on(machine.clone());
         let memory = memory.map_err(|error| error.to_string())?;
         let tenants = (0..own.tenants).map(|tenant| {
             memory
@@ -123,6 +126,7 @@ impl<'a, M: Timers> Own<'a, M> {
         if own.own_stops_largest {
             policy.yielding.victim = VictimOrder::Largest;
         }
+        policy.yielding.ask_after = std::time::Duration::from_millis(own.own_ask_after_ms);
         policy.yielding.stop_after = std::time::Duration::from_millis(own.own_stop_after_ms);
         Ok(Self {
             tenants: tenants.map_err(|error| error.to_string())?,

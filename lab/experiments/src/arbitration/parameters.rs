@@ -24,6 +24,7 @@ parameters! {
     numbers_age_ms: u64 [0 to 3_600_000];
     tries: u64 [1 to 1_000];
     own_ask_percent: u64 [1 to 10_000];
+    own_ask_after_ms: u64 [0 to 3_600_000];
     own_stop_after_ms: u64 [0 to 3_600_000];
     own_stops_largest: bool;
     fixed_parts_percent: u64 [1 to 10_000];

@@ -1,0 +1,447 @@
+//! Queries that run and need more: who waits, who is asked, who is stopped.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use bursar::{Charge, Limits};
+use bursar_arbiter::{
+    Answer, Arbiter, DecisionKind, Engine, Grant, Grow, GrowError, Order, Policy, Stop, VictimOrder,
+};
+
+use super::common::{MIB, Woken, arbiter, ask, granted, poll, tenant, timeless, waits};
+
+/// Policy in which whatever may be done is done at once, and whoever is told has all time.
+fn at_once() -> Policy {
+    let mut policy = timeless();
+    policy.yielding.ask_after = Duration::ZERO;
+    policy.yielding.stop_after = Duration::ZERO;
+    policy.yielding.ask_max = Duration::MAX;
+    policy.yielding.stop_max = Duration::MAX;
+    policy.yielding.passed_max = Duration::MAX;
+    policy
+}
+
+/// The same, and whoever is told has no time.
+fn impatient() -> Policy {
+    let mut policy = at_once();
+    policy.yielding.ask_max = Duration::ZERO;
+    policy.yielding.stop_max = Duration::ZERO;
+    policy
+}
+
+/// An engine whose answers the test gives.
+#[derive(Default)]
+struct Told {
+    reclaimable: AtomicU64,
+    asked: Mutex<Vec<(u64, Answer)>>,
+    stopped: Mutex<Option<Arc<Stop>>>,
+    panics: AtomicBool,
+}
+
+impl Told {
+    fn new(reclaimable_mib: u64) -> Arc<Self> {
+        Arc::new(Self {
+            reclaimable: AtomicU64::new(reclaimable_mib * MIB),
+            ..Self::default()
+        })
+    }
+
+    fn panicking() -> Arc<Self> {
+        let told = Self::new(10);
+        told.panics.store(true, Ordering::SeqCst);
+        told
+    }
+
+    /// The bytes of the only ask, and its answer.
+    fn asked(&self) -> (u64, Answer) {
+        let mut asked = self.asked.lock().unwrap();
+        assert_eq!(asked.len(), 1, "asked once");
+        asked.pop().unwrap()
+    }
+
+    fn is_idle(&self) -> bool {
+        self.asked.lock().unwrap().is_empty() && self.stopped.lock().unwrap().is_none()
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.stopped.lock().unwrap().is_some()
+    }
+}
+
+impl Engine for Told {
+    fn reclaimable(&self) -> u64 {
+        self.reclaimable.load(Ordering::SeqCst)
+    }
+
+    fn ask(&self, bytes: u64, answer: Answer) {
+        assert!(!self.panics.load(Ordering::SeqCst), "by design");
+        self.asked.lock().unwrap().push((bytes, answer));
+    }
+
+    fn stop(&self, stop: &Arc<Stop>) {
+        assert!(!self.panics.load(Ordering::SeqCst), "by design");
+        *self.stopped.lock().unwrap() = Some(stop.clone());
+    }
+}
+
+fn poll_grow(grow: &mut Grow) -> Poll<Result<Charge, GrowError>> {
+    Pin::new(grow).poll(&mut Context::from_waker(Waker::noop()))
+}
+
+/// Polls a query that must wait.
+fn grows_later(mut grow: Grow) -> Grow {
+    assert!(poll_grow(&mut grow).is_pending(), "{grow:?} must wait");
+    grow
+}
+
+fn grown(grow: &mut Grow) -> Charge {
+    match poll_grow(grow) {
+        Poll::Ready(Ok(charge)) => charge,
+        other => panic!("{grow:?}: {other:?}"),
+    }
+}
+
+fn denied(grow: &mut Grow) -> GrowError {
+    match poll_grow(grow) {
+        Poll::Ready(Err(error)) => error,
+        other => panic!("{grow:?}: {other:?}"),
+    }
+}
+
+/// A query that was admitted with so many MiB and has charged them.
+fn running(arbiter: &Arbiter, name: &str, score: i32, mib: u64) -> (Grant, Charge) {
+    let acme = arbiter.memory().root().children().into_iter().next();
+    let acme = acme.unwrap_or_else(|| tenant(arbiter, "acme", u64::MAX));
+    let grant = arbiter
+        .try_admit(ask(&acme, name, mib).score(score))
+        .unwrap();
+    let charge = grant.try_charge(mib * MIB).unwrap();
+    (grant, charge)
+}
+
+#[test]
+fn who_needs_more_waits_until_another_ends() {
+    let arbiter = arbiter(100, timeless());
+    let (first, _held) = running(&arbiter, "first", 0, 50);
+    let (second, bytes) = running(&arbiter, "second", 0, 50);
+    let woken = Arc::new(Woken::default());
+    let waker = Waker::from(woken.clone());
+    let mut grow = first.grow(20 * MIB);
+    let polled = Pin::new(&mut grow).poll(&mut Context::from_waker(&waker));
+    assert!(polled.is_pending());
+    drop(bytes);
+    assert_eq!(woken.times(), 0, "they are promised to the other still");
+    drop(second);
+    assert_eq!(woken.times(), 1);
+    assert_eq!(grown(&mut grow).bytes(), 20 * MIB);
+    assert_eq!(arbiter.counts().growth_waits, 1);
+}
+
+#[test]
+fn nobody_is_admitted_through_a_limit_that_one_who_runs_waits_for() {
+    let arbiter = arbiter(100, timeless());
+    let acme = tenant(&arbiter, "acme", u64::MAX);
+    let (first, _held) = running(&arbiter, "first", 0, 50);
+    let (second, bytes) = running(&arbiter, "second", 0, 40);
+    let mut grow = grows_later(first.grow(20 * MIB));
+    let mut small = waits(arbiter.admit(ask(&acme, "small", 5)));
+    drop((bytes, second));
+    let more = grown(&mut grow);
+    let small = granted(&mut small);
+    assert_eq!(arbiter.admissions().grants.len(), 2);
+    drop((small, more));
+}
+
+#[test]
+fn of_those_that_wait_the_higher_score_comes_first_and_then_who_began_first() {
+    let arbiter = arbiter(100, timeless());
+    let low = running(&arbiter, "low", 0, 20);
+    let late = running(&arbiter, "late", 0, 20);
+    let high = running(&arbiter, "high", 7, 20);
+    let last = running(&arbiter, "last", 0, 40);
+    let mut grows = [&late, &low, &high].map(|(grant, _)| grows_later(grant.grow(40 * MIB)));
+    drop(last);
+    assert!(poll_grow(&mut grows[0]).is_pending() && poll_grow(&mut grows[1]).is_pending());
+    let more = grown(&mut grows[2]);
+    drop((more, high));
+    assert!(poll_grow(&mut grows[0]).is_pending());
+    drop(grown(&mut grows[1]));
+}
+
+#[test]
+fn who_gives_up_or_ends_is_in_nobodys_way() {
+    let arbiter = arbiter(100, timeless());
+    let (first, _first) = running(&arbiter, "first", 9, 30);
+    let (second, _second) = running(&arbiter, "second", 0, 30);
+    let (third, third_bytes) = running(&arbiter, "third", 9, 20);
+    let _runs_on = running(&arbiter, "runs-on", 0, 20);
+    let gives_up = grows_later(first.grow(60 * MIB));
+    let mut ends = grows_later(third.grow(60 * MIB));
+    let mut waits_on = grows_later(second.grow(10 * MIB));
+    drop(gives_up);
+    drop((third_bytes, third));
+    assert_eq!(denied(&mut ends), GrowError::Ended);
+    drop(grown(&mut waits_on));
+}
+
+#[test]
+fn one_who_comes_later_in_the_order_is_asked_for_what_is_missing_and_what_it_gives_is_not_promised_to_it()
+ {
+    let arbiter = arbiter(100, at_once());
+    let (first, _held) = running(&arbiter, "first", 0, 50);
+    let (second, bytes) = running(&arbiter, "second", 0, 50);
+    let engines = [Told::new(50), Told::new(30)];
+    first.attach(engines[0].clone());
+    second.attach(engines[1].clone());
+    let mut grow = grows_later(first.grow(20 * MIB));
+    assert!(engines[0].is_idle(), "it is the first in the order");
+    let (asked, answer) = engines[1].asked();
+    assert_eq!(asked, 20 * MIB);
+    // Nobody else is asked while the answer is expected.
+    arbiter.tick();
+    assert!(engines[1].is_idle());
+    drop(bytes);
+    let _rest = second.try_charge(25 * MIB).unwrap();
+    answer.freed(25 * MIB);
+    drop(grown(&mut grow));
+    assert!(second.bytes() < 50 * MIB);
+    let decision = arbiter.decisions().pop().unwrap();
+    assert_eq!(decision.kind, DecisionKind::Ask);
+    assert_eq!(
+        (&*decision.query, &*decision.needed_by, &*decision.limited),
+        ("/acme/second", "/acme/first", "/")
+    );
+    assert_eq!((decision.missing, decision.charged), (20 * MIB, 50 * MIB));
+    assert_eq!(
+        (decision.said, decision.seen),
+        (Some(25 * MIB), Some(25 * MIB))
+    );
+}
+
+#[test]
+fn who_cannot_or_lies_is_not_asked_again_before_it_has_grown() {
+    for said in [0, 1 << 40] {
+        let mut policy = at_once();
+        policy.yielding.stop_after = Duration::MAX;
+        let arbiter = arbiter(100, policy);
+        let (first, _held) = running(&arbiter, "first", 0, 50);
+        let (second, _bytes) = running(&arbiter, "second", 0, 40);
+        let told = Told::new(40);
+        second.attach(told.clone());
+        let grow = grows_later(first.grow(20 * MIB));
+        told.asked().1.freed(said);
+        arbiter.tick();
+        assert!(told.is_idle());
+        let decision = arbiter.decisions().pop().unwrap();
+        assert_eq!((decision.said, decision.seen), (Some(said), Some(0)));
+        drop(grow);
+        let _more = second.try_charge(10 * MIB).unwrap();
+        let _grow = grows_later(first.grow(20 * MIB));
+        told.asked().1.cannot();
+        assert_eq!(arbiter.counts().asked_in_vain, 2);
+    }
+}
+
+#[test]
+fn silence_and_panics_are_time_outs_and_the_next_step_follows() {
+    for told in [Told::new(50), Told::panicking()] {
+        let arbiter = arbiter(100, impatient());
+        let (first, _held) = running(&arbiter, "first", 0, 50);
+        let (second, bytes) = running(&arbiter, "second", 0, 50);
+        second.attach(told.clone());
+        let mut grow = grows_later(first.grow(20 * MIB));
+        arbiter.tick();
+        assert_eq!(arbiter.counts().asked, 1);
+        assert_eq!(arbiter.counts().stopped, 1);
+        assert_eq!(told.is_stopped(), !told.panics.load(Ordering::SeqCst));
+        drop((bytes, second));
+        drop(grown(&mut grow));
+    }
+}
+
+#[test]
+fn a_second_victim_is_not_stopped_before_the_first_is_gone_or_its_time_is_over() {
+    let [patient, hasty] = [at_once(), impatient()].map(|policy| {
+        let arbiter = arbiter(100, policy);
+        let (first, _held) = running(&arbiter, "first", 0, 40);
+        let others = ["second", "third"].map(|name| running(&arbiter, name, 0, 30));
+        let told = [Told::new(0), Told::new(0)];
+        for ((grant, _), told) in others.iter().zip(&told) {
+            grant.attach(told.clone());
+        }
+        let _grow = grows_later(first.grow(20 * MIB));
+        assert!(told[1].is_stopped() && told[0].is_idle(), "the youngest");
+        arbiter.tick();
+        arbiter.tick();
+        told[0].is_stopped()
+    });
+    assert!(!patient && hasty);
+}
+
+#[test]
+fn a_victim_that_waits_itself_is_told_by_its_wait_and_the_error_names_the_decision() {
+    let arbiter = arbiter(100, timeless());
+    let (first, _held) = running(&arbiter, "first", 0, 60);
+    let (second, bytes) = running(&arbiter, "second", 0, 40);
+    // No engines: all that could end the shortage wait.
+    let mut later = grows_later(second.grow(10 * MIB));
+    let mut grow = grows_later(first.grow(10 * MIB));
+    let stopped = denied(&mut later);
+    let GrowError::Stopped(stop) = &stopped else {
+        panic!("{stopped:?}");
+    };
+    let decision = arbiter.decisions().pop().unwrap();
+    assert_eq!(
+        (decision.kind, stop.decision),
+        (DecisionKind::Stop, decision.number)
+    );
+    assert_eq!(
+        stopped.to_string(),
+        "/acme/second was stopped with 40.0 MiB, because /acme/first needed 10.0 MiB more below the limit of / (decision 1)"
+    );
+    // It does not come back.
+    assert_eq!(denied(&mut second.grow(1)), stopped);
+    drop((bytes, second));
+    drop(grown(&mut grow));
+}
+
+#[test]
+fn who_cannot_run_again_is_first_and_no_victim_and_who_never_fits_is_refused_at_once() {
+    let arbiter = arbiter(100, timeless());
+    let (first, _held) = running(&arbiter, "first", 9, 60);
+    let (second, _bytes) = running(&arbiter, "second", 0, 40);
+    let error = denied(&mut first.grow(50 * MIB));
+    assert!(
+        matches!(error, GrowError::NeverFits { max, .. } if max == 100 * MIB),
+        "{error}"
+    );
+    second.grow_first();
+    let mut last_try = grows_later(second.grow(10 * MIB));
+    assert!(matches!(
+        denied(&mut first.grow(10 * MIB)),
+        GrowError::Stopped(_)
+    ));
+    drop((_held, first));
+    drop(grown(&mut last_try));
+}
+
+#[test]
+fn alone_with_bytes_that_no_grant_has_it_is_refused() {
+    let arbiter = arbiter(100, timeless());
+    let acme = tenant(&arbiter, "acme", u64::MAX);
+    let (first, _held) = running(&arbiter, "first", 0, 60);
+    let _outside = acme.try_charge(40 * MIB).unwrap();
+    let error = denied(&mut first.grow(10 * MIB));
+    assert!(
+        matches!(error, GrowError::NobodyYields { missing, .. } if missing == 10 * MIB),
+        "{error}"
+    );
+    assert_eq!(arbiter.decisions()[0].kind, DecisionKind::Refuse);
+}
+
+#[test]
+fn no_victim_is_within_its_min_and_precedence_comes_before_score() {
+    let arbiter = arbiter(100, at_once());
+    let [acme, globex, initech] =
+        ["acme", "globex", "initech"].map(|name| tenant(&arbiter, name, u64::MAX));
+    // It has more than its part.
+    let order = Order {
+        precedence: 1,
+        ..Order::default()
+    };
+    arbiter.set_order(&acme, order);
+    globex.set_limits(Limits {
+        min: 30 * MIB,
+        ..Limits::none()
+    });
+    let first = arbiter.try_admit(ask(&acme, "first", 40)).unwrap();
+    let _first = first.try_charge(40 * MIB).unwrap();
+    let mut told = Vec::new();
+    let mut held = Vec::new();
+    for group in [&initech, &globex] {
+        let grant = arbiter
+            .try_admit(ask(group, "query", 30).score(-5))
+            .unwrap();
+        let engine = Told::new(0);
+        grant.attach(engine.clone());
+        held.push((grant.try_charge(30 * MIB).unwrap(), grant));
+        told.push(engine);
+    }
+    let _grow = grows_later(first.grow(20 * MIB));
+    assert!(told[0].is_stopped() && told[1].is_idle());
+}
+
+#[test]
+fn the_largest_goes_first_if_the_policy_says_so() {
+    let mut policy = at_once();
+    policy.yielding.victim = VictimOrder::Largest;
+    let arbiter = arbiter(100, policy);
+    let (first, _held) = running(&arbiter, "first", 0, 40);
+    let others = [("large", 40), ("small", 20)].map(|(name, mib)| running(&arbiter, name, 0, mib));
+    let told = [Told::new(0), Told::new(0)];
+    for ((grant, _), told) in others.iter().zip(&told) {
+        grant.attach(told.clone());
+    }
+    let _grow = grows_later(first.grow(20 * MIB));
+    assert!(told[0].is_stopped() && told[1].is_idle());
+}
+
+#[test]
+fn below_a_limit_that_was_lowered_queries_spill_and_stop_until_it_holds() {
+    let arbiter = arbiter(100, at_once());
+    let (first, _held) = running(&arbiter, "first", 0, 50);
+    let (second, bytes) = running(&arbiter, "second", 0, 50);
+    let engines = [Told::new(0), Told::new(20)];
+    first.attach(engines[0].clone());
+    second.attach(engines[1].clone());
+    arbiter.memory().root().set_max(60 * MIB);
+    arbiter.tick();
+    let (asked, answer) = engines[1].asked();
+    assert_eq!(asked, 20 * MIB);
+    answer.cannot();
+    arbiter.tick();
+    assert!(engines[1].is_stopped() && engines[0].is_idle());
+    drop((bytes, second));
+    arbiter.tick();
+    assert!(engines[0].is_idle());
+    assert_eq!(arbiter.decisions()[0].needed_by, "");
+}
+
+#[test]
+fn an_answer_after_the_end_is_of_no_harm() {
+    let arbiter = arbiter(100, at_once());
+    let (first, _held) = running(&arbiter, "first", 0, 50);
+    let (second, bytes) = running(&arbiter, "second", 0, 50);
+    let told = Told::new(50);
+    second.attach(told.clone());
+    let mut grow = grows_later(first.grow(20 * MIB));
+    let (_, answer) = told.asked();
+    drop((bytes, second));
+    drop(grown(&mut grow));
+    answer.freed(50 * MIB);
+    drop(arbiter);
+    assert_eq!(
+        Arc::strong_count(&told),
+        1,
+        "the arbiter keeps no engine of an ended grant"
+    );
+}
+
+#[test]
+fn a_charge_that_fits_never_waits_and_limits_on_the_way_refuse() {
+    let arbiter = arbiter(100, timeless());
+    let globex = tenant(&arbiter, "globex", 5);
+    let inner = arbiter.try_admit(ask(&globex, "query", 5)).unwrap();
+    let acme = tenant(&arbiter, "acme", u64::MAX);
+    let first = arbiter.try_admit(ask(&acme, "first", 50)).unwrap();
+    drop(grown(&mut first.grow(95 * MIB)));
+    let error = denied(&mut inner.grow(6 * MIB));
+    assert!(
+        matches!(error, GrowError::NeverFits { ref limited, .. } if limited == "/globex"),
+        "{error}"
+    );
+}
