@@ -27,7 +27,7 @@ const STEP: u64 = 200;
 const ALL: u64 = 700;
 
 /// What an engine does when it is asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// It was not attached.
     None,
@@ -185,10 +185,7 @@ impl<M: Machine> Arbitrating<M> {
         let mut is_done = false;
         let first = grant.group().try_charge(FIRST).expect("it was promised");
         self.hold(&mut charges, first);
-        let mut rounds = 0;
         while !is_done {
-            rounds += 1;
-            assert!(rounds < 40, "{kind:?} {nth} {:?} {:#?}", self.arbiter.admissions(), self.arbiter.decisions());
             match self.grow(&grant, &told) {
                 Some(Ok(charge)) => {
                     self.hold(&mut charges, charge);

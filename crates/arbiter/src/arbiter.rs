@@ -181,17 +181,15 @@ impl<M: Machine> Inner<M> {
     }
 
     /// Notes an answer of an engine.
-    pub(crate) fn answered(self: &Arc<Self>, grant: u64, decision: u64, bytes: u64) {
-        let asked = self.with(|ledger, _, _| {
-            let is_asked = ledger.answer(grant, decision, Some(bytes));
-            is_asked.then(|| ledger.begin_shrink(grant)).flatten()
-        });
-        // What it gave back is promised to it no more.
-        if let Some(group) = asked {
-            self.lower(grant, &group, 0);
+    pub(crate) fn answered(&self, grant: u64, decision: u64, bytes: u64) {
+        if let Some(group) = self.with(|ledger, _, _| ledger.answer(grant, decision, bytes)) {
+            self.settle(grant, &group);
         }
-        self.look();
-        self.relieve();
+        // Others are asked by those that wait, and not here: an engine may answer while it is asked.
+        self.with(|ledger, now_ns, after| {
+            ledger.look(now_ns, after);
+            ledger.wake_first_growers(after);
+        });
     }
 
     /// Sets a limit. It holds even if a reclaimer that it asks panics, which must not harm the query that this is done for.

@@ -126,8 +126,7 @@ impl<M: Machine> fmt::Debug for Grow<M> {
 impl<M: Machine> Unpin for Grow<M> {}
 
 impl<M: Machine> Grant<M> {
-    /// Charges `bytes` to the group. Waits while the memory is not there: what returns goes to queries that run before it goes to asks, and
-    /// among these first to the first in the [order](crate#who-yields). Others are asked to give back, and stopped if that is not enough.
+    /// Charges `bytes` to the group. Waits while the memory is not there, and others may have to yield: see [who yields](crate#who-yields).
     ///
     /// # Errors
     /// [`GrowError`].

@@ -51,6 +51,75 @@
 //! Among groups, the higher [`Order::precedence`] comes first, then who has the fewest bytes for its [`Order::weight`], then who was granted the
 //! fewest so far. A score compares asks of one group only.
 //!
+//! # Who yields
+//! Estimates are wrong, and limits are lowered. A query that needs more than its grant has can *wait* for it with [`Grant::grow`]. What returns
+//! goes to queries that run before it goes to asks. If it does not return by itself, others yield, by [`Policy::yielding`]:
+//!
+//! 1. What others were promised, have not charged and do not need is taken back.
+//! 2. After [`Yielding::ask_after`], queries whose [`Engine`] says that it can give back memory are asked for it, as many as are needed, for no
+//!    more than is missing. Who answers that it gave nothing, or gave nothing, is not asked again before it has grown.
+//! 3. After [`Yielding::stop_after`] one query is stopped. The next one is stopped only when the bytes of the first are back, or its time
+//!    ([`Yielding::stop_max`]) is over. If all victims together could not mend the shortage, nobody is stopped.
+//! 4. If all that could end the shortage wait themselves, neither time counts. If nobody can yield then, the query that comes first is refused.
+//!
+//! The *order* says who yields: queries that can run again ([`Grant::grow_first`]) yield to those that cannot; then goes the tenant's
+//! [`Order::precedence`], its bytes above its fair part of the memory in steps of a 64th, the [`Ask::score`], and the time at which the
+//! query began. Only who comes later in the order is asked or stopped. Nobody is stopped while its tenant is within its `min`, or with fewer
+//! bytes than [`Yielding::victim_min`]. So the first in the order always gets what it needs, or fails.
+//!
+//! A query that waits is stopped by its wait: [`Grant::grow`] returns [`GrowError::Stopped`]. For all else attach an engine ([`Grant::attach`]).
+//! [`Arbiter::decisions`] has the last 64 decisions, with the bytes that were expected and seen.
+//!
+//! ```
+//! use std::sync::{Arc, Mutex};
+//!
+//! use bursar::{Charge, Limits, Memory};
+//! use bursar_arbiter::{Answer, Arbiter, Ask, Engine, Policy, Stop};
+//!
+//! /// A sort that can write what it holds to disk.
+//! #[derive(Default)]
+//! struct Sort {
+//!     held: Mutex<Vec<Charge>>,
+//!     asked: Mutex<Option<Answer>>,
+//! }
+//!
+//! impl Engine for Sort {
+//!     fn reclaimable(&self) -> u64 {
+//!         self.held.lock().unwrap().iter().map(Charge::bytes).sum()
+//!     }
+//!     fn ask(&self, _bytes: u64, answer: Answer) {
+//!         *self.asked.lock().unwrap() = Some(answer);            // its own thread does the work
+//!     }
+//!     fn stop(&self, stop: &Arc<Stop>) {
+//!         println!("{stop}");
+//!     }
+//! }
+//!
+//! let memory = Memory::builder().max(100 << 20).build()?;
+//! let acme = memory.root().child("acme", Limits::none())?;
+//! let mut policy = Policy::default();
+//! policy.yielding.ask_after = std::time::Duration::ZERO;
+//! let arbiter = Arbiter::new(&memory, policy);
+//! let join = arbiter.try_admit(Ask::new(&acme, "join").least(50 << 20, 0))?;
+//! let grant = arbiter.try_admit(Ask::new(&acme, "sort").least(50 << 20, 0))?;
+//! let sort = Arc::new(Sort::default());
+//! grant.attach(sort.clone());
+//! sort.held.lock().unwrap().push(grant.try_charge(50 << 20)?);
+//!
+//! let table = join.try_charge(50 << 20)?;
+//! let mut more = join.grow(20 << 20);                            // `.await` it
+//! # use std::{future::Future, pin::Pin, task::{Context, Poll, Waker}};
+//! # assert!(Pin::new(&mut more).poll(&mut Context::from_waker(Waker::noop())).is_pending());
+//! let answer = sort.asked.lock().unwrap().take().unwrap();       // the sort came later, so it is asked
+//! let freed: u64 = sort.held.lock().unwrap().drain(..).map(|charge| charge.bytes()).sum();
+//! answer.freed(freed);
+//! # let Poll::Ready(more) = Pin::new(&mut more).poll(&mut Context::from_waker(Waker::noop())) else { panic!() };
+//! # let more = more?;
+//! assert_eq!(arbiter.decisions()[0].seen, Some(50 << 20));
+//! # drop((table, more));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! # Cost
 //! A decision costs time that grows with the groups that have waiters and with the grants that run, not with the asks that wait. Behind the
 //! first waiter of a group it examines at most 32, in their order, whose size may fit. A query that was admitted charges as any other: its
@@ -58,7 +127,8 @@
 //!
 //! # Time
 //! An arbiter looks when somebody asks, ends, or polls a wait. Raised limits, bytes that return outside of ended grants, and grants that are
-//! larger than they need are looked at by asks that must wait and by [`Arbiter::tick`]. So have a ticker ([`Arbiter::start_ticker`]).
+//! larger than they need are looked at by asks that must wait and by [`Arbiter::tick`]. So are the times of shortages. So have a ticker
+//! ([`Arbiter::start_ticker`]).
 //!
 //! # Events
 //! With the feature `tracing`, each arbiter makes events with the target `bursar`: `admitted` (debug), `waits to be admitted` (info) and

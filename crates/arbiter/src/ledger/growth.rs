@@ -318,6 +318,16 @@ impl<M: Machine> Ledger<M> {
         needs.into_iter().collect()
     }
 
+    /// Wakes the first that waits for each level, so that it looks whom else to ask.
+    pub(crate) fn wake_first_growers(&mut self, after: &mut After<M>) {
+        for (_, need) in self.needs() {
+            let first = need.and_then(|(_, number)| self.growers.get_mut(&number));
+            after
+                .wake
+                .extend(first.and_then(|grower| grower.waker.take()));
+        }
+    }
+
     /// Limits that have too little, and the engines whose word counts. Forgets those whose time is over.
     pub(crate) fn needy(&mut self, now_ns: u64) -> Vec<Needy<M>> {
         self.end_late(now_ns);
@@ -580,15 +590,24 @@ impl<M: Machine> Ledger<M> {
         self.decisions.push_back((now_ns, decision));
     }
 
-    /// Notes the answer of an engine. Returns whether it was expected still.
-    pub(crate) fn answer(&mut self, id: u64, decision: u64, said: Option<u64>) -> bool {
-        let leaving = self
-            .grants
-            .get(&id)
-            .and_then(|grant| grant.leaving.as_ref());
-        let is_expected = leaving.is_some_and(|leaving| leaving.decision == decision);
-        self.end_leaving(id, decision, said);
-        is_expected
+    /// Notes the answer of an engine. What its query gave back is promised to it no more, from now on: it may grow again before this
+    /// returns to a task. Returns its group, whose limit must follow.
+    pub(crate) fn answer(&mut self, id: u64, decision: u64, said: u64) -> Option<Group<M>> {
+        let grant = self.grants.get(&id)?;
+        let is_expected = grant.leaving.as_ref()?.decision == decision;
+        let used = self.used_of(id, grant);
+        self.end_leaving(id, decision, Some(said));
+        let grant = self.grants.get_mut(&id)?;
+        if !is_expected || grant.is_unlimited || grant.parent.is_some() {
+            return None;
+        }
+        let (before, bytes) = (grant.bytes, grant.bytes.min(used));
+        grant.bytes = bytes;
+        grant.least = grant.least.min(bytes);
+        self.counts.shrunk += u64::from(bytes < before);
+        let (chain, tenant, group) = (grant.chain.clone(), grant.tenant, grant.group.clone());
+        self.change_promise(&chain, tenant, before, bytes);
+        group
     }
 
     /// Ends what was expected of a query. Who gave back nothing is not asked again before it has grown.

@@ -12,7 +12,7 @@ use bursar_arbiter::{
     Answer, Arbiter, DecisionKind, Engine, Grant, Grow, GrowError, Order, Policy, Stop, VictimOrder,
 };
 
-use super::common::{MIB, Woken, arbiter, ask, granted, poll, tenant, timeless, waits};
+use super::common::{MIB, Woken, arbiter, ask, granted, tenant, timeless, waits};
 
 /// Policy in which whatever may be done is done at once, and whoever is told has all time.
 fn at_once() -> Policy {
