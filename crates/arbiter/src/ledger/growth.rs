@@ -590,8 +590,8 @@ impl<M: Machine> Ledger<M> {
         self.decisions.push_back((now_ns, decision));
     }
 
-    /// Notes the answer of an engine. What its query gave back is promised to it no more, from now on: it may grow again before this
-    /// returns to a task. Returns its group, whose limit must follow.
+    /// Notes the answer of an engine. What its query gave back is promised to it no more. That must hold before the lock is released: the
+    /// query may grow again at once. Returns its group, whose limit must follow.
     pub(crate) fn answer(&mut self, id: u64, decision: u64, said: u64) -> Option<Group<M>> {
         let grant = self.grants.get(&id)?;
         let is_expected = grant.leaving.as_ref()?.decision == decision;
