@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bursar::{Group, Machine};
 
-use super::{After, Ledger, REFUSALS_MAX};
+use super::{After, Ledger, REFUSALS_MAX, Uncharged};
 use crate::decision::{Decision, DecisionKind};
 use crate::engine::{Engine, Stop};
 use crate::grow::GrowError;
@@ -221,13 +221,14 @@ impl<M: Machine> Ledger<M> {
     pub(super) fn serve_growers(&mut self, now_ns: u64, after: &mut After<M>) {
         let passed_max_ns = ns(self.policy.yielding.passed_max);
         let mut kept = BTreeSet::new();
+        let mut uncharged = None;
         for (_, number) in self.growers_in_order() {
             let grower = &self.growers[&number];
             let (id, bytes) = (grower.grant, grower.bytes);
             let chain = self.grants[&id].chain.clone();
             let outcome = match chain.iter().find(|at| kept.contains(*at)) {
                 Some(&at) => Err(at),
-                None => self.promise_more(id, bytes),
+                None => self.promise_more(id, bytes, &mut uncharged),
             };
             let grower = self.growers.get_mut(&number).expect("just seen");
             match outcome {
@@ -246,7 +247,12 @@ impl<M: Machine> Ledger<M> {
     }
 
     /// Promises a grant `bytes` more than it has charged, or returns the level that has too little.
-    fn promise_more(&mut self, id: u64, bytes: u64) -> Result<(), u32> {
+    fn promise_more(
+        &mut self,
+        id: u64,
+        bytes: u64,
+        uncharged: &mut Option<Uncharged>,
+    ) -> Result<(), u32> {
         let grant = &self.grants[&id];
         let needed = grant.charged().saturating_add(bytes);
         let missing = needed.saturating_sub(grant.bytes);
@@ -262,17 +268,22 @@ impl<M: Machine> Ledger<M> {
             self.grants.get_mut(&id).expect("just seen").bytes += missing;
             return Ok(());
         }
-        let mut uncharged = None;
         let short = grant
             .chain
             .iter()
-            .find(|&&at| self.room_at(at, missing, &mut uncharged) < missing);
+            .find(|&&at| self.room_at(at, missing, uncharged) < missing);
         if let Some(&at) = short {
             return Err(at);
         }
         let (chain, tenant, before) = (grant.chain.clone(), grant.tenant, grant.bytes);
         self.change_promise(&chain, tenant, before, before + missing);
         self.grants.get_mut(&id).expect("just seen").bytes += missing;
+        if let Some(uncharged) = uncharged {
+            for &at in chain.iter() {
+                let sum = uncharged.entry(at).or_default();
+                *sum = sum.saturating_add(missing);
+            }
+        }
         self.counts.widened += 1;
         Ok(())
     }
