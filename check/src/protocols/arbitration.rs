@@ -26,7 +26,7 @@ const FIRST: u64 = 300;
 const STEP: u64 = 200;
 const ALL: u64 = 700;
 
-/// What an engine does when it is asked.
+/// Behaviour of an engine that is asked.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// It was not attached.

@@ -1,8 +1,8 @@
-//! Records of what was decided in a shortage.
+//! Records of decisions in shortages.
 
 use std::time::Duration;
 
-/// What was decided.
+/// Kind of a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DecisionKind {
@@ -20,7 +20,7 @@ pub enum DecisionKind {
 pub struct Decision {
     /// Its number, from 1 on.
     pub number: u64,
-    /// What was decided.
+    /// Kind of the decision.
     pub kind: DecisionKind,
     /// Path of the group of the query that it is about.
     pub query: String,

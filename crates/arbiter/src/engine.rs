@@ -1,4 +1,4 @@
-//! What an engine offers for a query that runs, so that it can be asked to give memory back.
+//! The interface of an engine for a running query: it can be asked to give memory back, and told to stop.
 
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -12,7 +12,7 @@ use crate::arbiter::Inner;
 /// All calls come without a lock of the arbiter, from any thread. They must return soon: note what is asked, and do it on a thread of the
 /// query. A call that panics counts as one that was not answered.
 pub trait Engine<M: Machine = Host>: Send + Sync {
-    /// Bytes that the query could give back if it were asked now, by writing them to disk for example; 0 for none. Who reports 0 is not asked.
+    /// Bytes that the query could give back if it were asked now, by writing them to disk for example; 0 for none. A query that reports 0 is not asked.
     fn reclaimable(&self) -> u64;
 
     /// Asks the query to give back `bytes` or more. The answer says how many it gave. A query that does not answer in

@@ -126,7 +126,7 @@ impl<M: Machine> fmt::Debug for Grow<M> {
 impl<M: Machine> Unpin for Grow<M> {}
 
 impl<M: Machine> Grant<M> {
-    /// Charges `bytes` to the group. Waits while the memory is not there, and others may have to yield: see [who yields](crate#who-yields).
+    /// Charges `bytes` to the group. Waits while the memory is not there, and others may have to yield: see [yielding](crate#yielding).
     ///
     /// # Errors
     /// [`GrowError`].

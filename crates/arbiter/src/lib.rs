@@ -51,20 +51,20 @@
 //! Among groups, the higher [`Order::precedence`] comes first, then who has the fewest bytes for its [`Order::weight`], then who was granted the
 //! fewest so far. A score compares asks of one group only.
 //!
-//! # Who yields
-//! Estimates are wrong, and limits are lowered. A query that needs more than its grant has can *wait* for it with [`Grant::grow`]. What returns
-//! goes to queries that run before it goes to asks. If it does not return by itself, others yield, by [`Policy::yielding`]:
+//! # Yielding
+//! Estimates are wrong, and limits are lowered. A query that needs more than its grant has can *wait* for it with [`Grant::grow`]. Bytes that
+//! return go to running queries before they go to asks. If none return, other queries yield, by [`Policy::yielding`]:
 //!
-//! 1. What others were promised, have not charged and do not need is taken back.
+//! 1. Grants lose bytes that they have not charged and do not need.
 //! 2. After [`Yielding::ask_after`], queries whose [`Engine`] says that it can give back memory are asked for it, as many as are needed, for no
-//!    more than is missing. Who answers that it gave nothing, or gave nothing, is not asked again before it has grown.
+//!    more than is missing. A query that gave back nothing is not asked again before it has grown.
 //! 3. After [`Yielding::stop_after`] one query is stopped. The next one is stopped only when the bytes of the first are back, or its time
 //!    ([`Yielding::stop_max`]) is over. If all victims together could not mend the shortage, nobody is stopped.
 //! 4. If all that could end the shortage wait themselves, neither time counts. If nobody can yield then, the query that comes first is refused.
 //!
-//! The *order* says who yields: queries that can run again ([`Grant::grow_first`]) yield to those that cannot; then goes the tenant's
-//! [`Order::precedence`], its bytes above its fair part of the memory in steps of a 64th, the [`Ask::score`], and the time at which the
-//! query began. Only who comes later in the order is asked or stopped. Nobody is stopped while its tenant is within its `min`, or with fewer
+//! Queries have an *order*. First come those that cannot run again ([`Grant::grow_first`]). Then a higher [`Order::precedence`] of the tenant comes first, then
+//! fewer bytes of the tenant above its fair part of the memory (in steps of a 64th), then a higher [`Ask::score`], and then the query that began
+//! first. Only a query that comes later in the order is asked or stopped. Nobody is stopped while its tenant is within its `min`, or with fewer
 //! bytes than [`Yielding::victim_min`]. So the first in the order always gets what it needs, or fails.
 //!
 //! A query that waits is stopped by its wait: [`Grant::grow`] returns [`GrowError::Stopped`]. For all else attach an engine ([`Grant::attach`]).

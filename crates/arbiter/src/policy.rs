@@ -24,11 +24,11 @@ pub struct Policy {
     pub idle_after: Duration,
     /// Part of the lowest limit on its way that an ask without numbers gets, percent; 25 unless set.
     pub default_percent: u32,
-    /// How queries that run give way to each other.
+    /// Settings for running queries that need memory that is not there.
     pub yielding: Yielding,
 }
 
-/// How queries that run give way to each other, when one of them needs memory that is not there; see [`crate::Grant::grow`].
+/// Settings for running queries that need memory that is not there; see [`crate::Grant::grow`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Yielding {
@@ -42,13 +42,13 @@ pub struct Yielding {
     pub stop_max: Duration,
     /// No query with fewer bytes is stopped; 1 MiB unless set.
     pub victim_min: u64,
-    /// Who is stopped first, of the queries of a tenant with the same score.
+    /// The query that is stopped first, of those of a tenant with the same score.
     pub victim: VictimOrder,
     /// Time that the first query of the order waits before memory that it waits for goes to no other; 100 ms unless set.
     pub passed_max: Duration,
 }
 
-/// Who is stopped first, of the queries of a tenant with the same score.
+/// The query that is stopped first, of those of a tenant with the same score.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum VictimOrder {

@@ -1,4 +1,4 @@
-//! Who gives back in a shortage: pure functions of those that run.
+//! Decisions in a shortage: pure functions of the running queries.
 
 use std::cmp::Reverse;
 use std::time::Duration;
@@ -50,7 +50,7 @@ pub(crate) struct Shortage {
     pub(crate) is_stopping: bool,
 }
 
-/// What is done about a shortage.
+/// Step against a shortage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     /// A query is asked to give back so many bytes.
@@ -61,7 +61,7 @@ pub(crate) enum Step {
     Refuse,
 }
 
-/// Returns what is done now; nothing if it is a time to wait.
+/// Returns the steps to take now; none if it is a time to wait.
 pub(crate) fn steps(running: &[Running], shortage: &Shortage, policy: &Yielding) -> Vec<Step> {
     let mut missing = shortage.missing;
     let mut steps = Vec::new();
@@ -235,7 +235,7 @@ mod tests {
         one.waits = true;
         assert_eq!(steps(&[one], &shortage(51), &policy()), [Step::Refuse]);
         assert_eq!(steps(&[], &shortage(51), &policy()), [Step::Refuse]);
-        // What it has on its way counts.
+        // Nothing is missing if enough is on its way.
         assert_eq!(steps(&[], &shortage(0), &policy()), []);
     }
 

@@ -1,4 +1,4 @@
-//! Queries that run and need more memory than there is: who gets what returns, and who is asked or told to give back.
+//! Running queries that need more memory than there is: the order in which they get bytes that return, and in which others yield.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -145,7 +145,7 @@ impl<M: Machine> Ledger<M> {
         Some(grower.decided.clone())
     }
 
-    /// Ends a wait for memory: the query has charged it, or gives up. What was promised meanwhile stays the grant's.
+    /// Ends a wait for memory: the query has charged it, or gives up. The grant keeps a promise that was made meanwhile.
     pub(crate) fn end_grow(&mut self, number: u64, now_ns: u64, after: &mut After<M>) {
         if let Some(grower) = self.growers.remove(&number) {
             after.drop_wakers.extend(grower.waker);
@@ -161,7 +161,7 @@ impl<M: Machine> Ledger<M> {
             .extend(growers.filter_map(|grower| grower.waker));
     }
 
-    /// What a tenant has above its fair part of the memory, in steps.
+    /// Bytes of each tenant above its fair part of the memory, in steps.
     fn excesses(&self) -> BTreeMap<u32, u64> {
         let running = || self.tenants.iter().filter(|(_, tenant)| tenant.grants > 0);
         let weight = |number: &u32| u64::from(self.order_of(*number).weight.max(1));
@@ -429,7 +429,7 @@ impl<M: Machine> Ledger<M> {
         })
     }
 
-    /// What a level lacks for its first, without what is on its way.
+    /// Bytes that a level lacks for its first query, without those that are on their way back.
     fn shortage(&mut self, at: u32, need: Option<(Claim, u64)>, now_ns: u64) -> Option<Shortage> {
         let level = &self.levels[&at].group;
         let (max, reserved) = (level.limits().max, level.reserved());
@@ -601,7 +601,7 @@ impl<M: Machine> Ledger<M> {
         self.decisions.push_back((now_ns, decision));
     }
 
-    /// Notes the answer of an engine. What its query gave back is promised to it no more. That must hold before the lock is released: the
+    /// Notes the answer of an engine. Its query has no more promise for bytes that it gave back. That must hold before the lock is released: the
     /// query may grow again at once. Returns its group, whose limit must follow.
     pub(crate) fn answer(&mut self, id: u64, decision: u64, said: u64) -> Option<Group<M>> {
         let grant = self.grants.get(&id)?;
@@ -621,7 +621,7 @@ impl<M: Machine> Ledger<M> {
         group
     }
 
-    /// Ends what was expected of a query. Who gave back nothing is not asked again before it has grown.
+    /// Ends what was expected of a query. A query that gave back nothing is not asked again before it has grown.
     fn end_leaving(&mut self, id: u64, decision: u64, said: Option<u64>) {
         let Some(grant) = self.grants.get_mut(&id) else {
             return;

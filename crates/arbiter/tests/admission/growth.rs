@@ -14,7 +14,7 @@ use bursar_arbiter::{
 
 use super::common::{MIB, Woken, arbiter, ask, granted, tenant, timeless, waits};
 
-/// Policy in which whatever may be done is done at once, and whoever is told has all time.
+/// Policy in which each step may be taken at once, and each query has all time for it.
 fn at_once() -> Policy {
     let mut policy = timeless();
     policy.yielding.ask_after = Duration::ZERO;
@@ -25,7 +25,7 @@ fn at_once() -> Policy {
     policy
 }
 
-/// The same, and whoever is told has no time.
+/// The same, and no query has time for it.
 fn impatient() -> Policy {
     let mut policy = at_once();
     policy.yielding.ask_max = Duration::ZERO;

@@ -33,7 +33,7 @@ impl<M: Timers> Entry<M> {
 struct Inner<M: Timers> {
     limit_mib: u64,
     used_mib: u64,
-    /// What all that run said that they need.
+    /// MiB that all running queries said that they need.
     said_mib: u64,
     /// Numbers that were given out so far.
     numbers: u64,
@@ -44,7 +44,7 @@ struct Inner<M: Timers> {
     growing: VecDeque<u64>,
     /// Those that wait to begin, in the order in which they came.
     starting: VecDeque<(u64, Entry<M>, Arc<M::Event>)>,
-    /// What the rule sees, if that is not the state of this moment: MiB held, by query, and the time.
+    /// The rule's numbers, if those of this moment are not wanted: MiB held, by query, and their time.
     held_before: (u64, BTreeMap<u64, u64>),
     stops: u64,
     is_closed: bool,
@@ -252,7 +252,7 @@ impl<'a, M: Timers> Book<'a, M> {
         }
     }
 
-    /// What a query must do before it goes on, if anything.
+    /// Whether a query may go on, or must spill or stop first.
     fn told(inner: &Inner<M>, id: u64) -> Result<(), Denied> {
         let entry = &inner.queries[&id];
         match entry {

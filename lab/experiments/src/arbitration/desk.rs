@@ -1,4 +1,4 @@
-//! What a query asks of a rule, whichever it is.
+//! The interface of all rules to queries.
 
 use super::query::Query;
 

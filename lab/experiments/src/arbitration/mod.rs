@@ -4,7 +4,7 @@
 //! |---|---|
 //! | the parameters and their ranges | `parameters.rs` |
 //! | queries: what one needs, and for how long | `query.rs` |
-//! | what a query asks of a rule | `desk.rs` |
+//! | the interface of all rules | `desk.rs` |
 //! | the rules of other systems, as pure functions | `rivals.rs` |
 //! | their desk: one lock and one book | `book.rs` |
 //! | Bursar's desk | `own.rs` |
@@ -53,7 +53,7 @@ impl Workload for Parameters {
             ),
             (
                 "greedy",
-                "whoever comes first; a query that is refused spills what it has, or fails",
+                "the first query that asks gets memory; one that is refused spills all, or fails",
                 Variant::Of(Rival::Greedy),
             ),
             (

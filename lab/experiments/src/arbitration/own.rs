@@ -37,7 +37,7 @@ struct Running<M: Timers> {
     charges: Mutex<Vec<Charge<M>>>,
 }
 
-/// What the arbiter sees of it.
+/// Its side that the arbiter sees.
 struct Side<M: Timers> {
     can_spill: bool,
     group: Group<M>,

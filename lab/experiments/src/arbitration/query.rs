@@ -18,7 +18,7 @@ pub(super) struct Query {
     pub(super) batch_ns: u64,
     /// Whether it can write what it has built to disk.
     pub(super) can_spill: bool,
-    /// What its planner believes its peak to be, MiB.
+    /// Its planner's estimate of its peak, MiB.
     pub(super) estimate_mib: u64,
 }
 

@@ -3,7 +3,7 @@
 //! Written from what their documents and issues say, before Bursar's own rule was. Where an issue names a fault that has nothing to
 //! do with the order of victims, such as a second victim before the first is gone, the rival here does not have it.
 
-/// What a rule sees of a query.
+/// A query as a rule sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Seen {
     pub(super) id: u64,
@@ -21,7 +21,7 @@ pub(super) struct Seen {
 /// Rule of another system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rival {
-    /// DataFusion's `GreedyMemoryPool`: whoever comes first. A query that is refused spills what it has, or fails.
+    /// DataFusion's `GreedyMemoryPool`: the first query that asks gets memory. A query that is refused spills what it has, or fails.
     Greedy,
     /// A fixed part of the memory for each query, as many at once as there are parts (Ballista).
     FixedParts,

@@ -62,7 +62,7 @@ impl Log {
     }
 }
 
-/// What the ticker sees.
+/// Records of the ticker.
 #[derive(Default)]
 struct Watch {
     over_mib_ns: u64,
@@ -241,7 +241,7 @@ impl<M: Timers, D: Desk> Scene<'_, M, D> {
         self.desk.end(id);
         log.ran_ns += ran_ns;
         match outcome {
-            // What the end of the measurement cuts off is nobody's loss.
+            // The end of the measurement cuts off a try: that is no loss.
             Ok(()) | Err(Denied::Over) => {}
             Err(_) => log.thrown_ns += ran_ns,
         }
@@ -302,7 +302,7 @@ impl<M: Timers, D: Desk> Scene<'_, M, D> {
             }
             nth += 1;
         }
-        // What was written is read once.
+        // All that was written is read once.
         self.disk(on_disk_mib);
         Ok(())
     }

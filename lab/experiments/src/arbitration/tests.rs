@@ -111,7 +111,7 @@ fn who_may_not_wait_fails_and_where_nobody_can_spill_somebody_is_stopped() {
     );
 }
 
-/// Of 512 MiB 256 are left for 1.5 s. Who never gave anything back would be up to 384 MiB s above.
+/// Of 512 MiB 256 are left for 1.5 s. A rule that takes nothing back would be up to 384 MiB s above.
 #[test]
 fn all_come_below_a_limit_that_was_lowered() {
     let over = variants().into_iter().map(|variant| {
