@@ -1,5 +1,6 @@
 //! One query, and its tries.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use bursar::{Group, printable};
@@ -10,7 +11,7 @@ use datafusion::dataframe::DataFrame;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::context::{SessionContext, SessionState};
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
-use datafusion::execution::{SendableRecordBatchStream, SessionStateBuilder};
+use datafusion::execution::{SendableRecordBatchStream, SessionStateBuilder, TaskContext};
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::execute_stream;
 
@@ -265,6 +266,18 @@ impl Query {
         }
     }
 
+    /// The state of all tries, for a number of partitions. Most tries have the session's. To copy a state, or to build one, takes a tenth of a
+    /// millisecond, because it has all functions.
+    fn state_of(&self, partitions: usize) -> Cow<'_, SessionState> {
+        if self.state.config().target_partitions() == partitions {
+            return Cow::Borrowed(&self.state);
+        }
+        let mut state = self.state.clone();
+        let config = state.config().clone();
+        *state.config_mut() = config.with_target_partitions(partitions);
+        Cow::Owned(state)
+    }
+
     /// Plans the query for its width, and executes the plan. Returns also whether it has a source that never ends.
     async fn execute(
         &self,
@@ -278,28 +291,32 @@ impl Query {
             let space = SpillSpace::new(disk.clone(), shared.disk_manager.clone());
             runtime = runtime.with_disk_manager_builder(space.into_builder());
         }
-        let config = self.state.config().clone();
-        let config = config
-            .with_target_partitions(width as usize)
-            // Another one would take the place of that with the tables, in the list that all share.
-            .with_create_default_catalog_and_schema(false);
-        let mut state = SessionStateBuilder::new_from_existing(self.state.clone())
-            .with_config(config)
-            .with_runtime_env(runtime.build_arc()?)
-            .build();
-        let mut plan = self.plan.clone();
+        let runtime = runtime.build_arc()?;
+        let state = self.state_of(width as usize);
         let stack = self.tenant.engine.rules.planning_stack_bytes;
         #[cfg(feature = "real-bytes")]
         let pool = pool.clone();
         on_stack(stack, async move {
-            if let LogicalPlan::Ddl(_) = &plan {
-                let context = SessionContext::new_with_state(state);
-                let frame = context.execute_logical_plan(plan).await?;
-                (state, plan) = frame.into_parts();
-            }
+            let (state, plan) = match &self.plan {
+                // It may run a query of its own, with the state's runtime.
+                plan @ LogicalPlan::Ddl(_) => {
+                    let config = state.config().clone();
+                    let state = SessionStateBuilder::new_from_existing(state.into_owned())
+                        // Another one would take the place of that with the tables, in the list that all share.
+                        .with_config(config.with_create_default_catalog_and_schema(false))
+                        .with_runtime_env(runtime.clone())
+                        .build();
+                    let context = SessionContext::new_with_state(state);
+                    let frame = context.execute_logical_plan(plan.clone()).await?;
+                    let (state, plan) = frame.into_parts();
+                    (Cow::Owned(state), Cow::Owned(plan))
+                }
+                plan => (state, Cow::Borrowed(plan)),
+            };
             let physical = state.create_physical_plan(&plan).await?;
             let is_endless = is_endless(&physical);
-            let stream = || execute_stream(physical, state.task_ctx());
+            let context = TaskContext::from(&*state).with_runtime(runtime);
+            let stream = || execute_stream(physical, Arc::new(context));
             #[cfg(feature = "real-bytes")]
             let stream = || pool.stream_in_query(stream);
             Ok((stream()?, is_endless))
