@@ -79,7 +79,7 @@ pub struct Handler(pub Arc<Session>);
 
 /// A statement that was read.
 pub enum Parsed {
-    Query(Arc<PreparedQuery>),
+    Query(PreparedQuery),
     Command(Command),
 }
 
@@ -129,7 +129,7 @@ impl Session {
                     prepared.map_err(|error| errors::of_statement(&error, &user.sees()))
                 });
                 let prepared = AbortOnDropHandle::new(planned).await;
-                Ok(Parsed::Query(Arc::new(prepared.map_err(failed)??)))
+                Ok(Parsed::Query(prepared.map_err(failed)??))
             }
         }
     }
@@ -137,7 +137,7 @@ impl Session {
     /// Runs a query, from its place in the user's queue on.
     fn run(
         &self,
-        prepared: &Arc<PreparedQuery>,
+        prepared: &PreparedQuery,
         values: ParamValues,
         format: &Format,
     ) -> PgWireResult<Response> {
@@ -278,7 +278,7 @@ impl Watch {
 async fn query(
     server: Arc<Server>,
     user: Arc<User>,
-    prepared: Arc<PreparedQuery>,
+    prepared: PreparedQuery,
     values: ParamValues,
     sender: mpsc::Sender<RecordBatch>,
 ) -> PgWireResult<()> {

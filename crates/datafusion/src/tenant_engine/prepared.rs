@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 use bursar::Charge;
 use datafusion::arrow::datatypes::{DataType, SchemaRef};
@@ -17,9 +18,12 @@ use super::stream::TenantStream;
 use crate::refusal::REFUSED;
 use crate::tenant_session::{TenantSqlError, on_stack, prepared_bytes};
 
-/// A statement that a tenant has prepared. It may have parameters: `$1`, `$2` and so on. Its plan is charged to the tenant until it is
-/// dropped: 4 bytes for each byte of its text, and 512 for each node and expression.
-pub struct PreparedQuery {
+/// A statement that a tenant has prepared. It may have parameters: `$1`, `$2` and so on. Its plan is charged to the tenant until the last
+/// clone is dropped: 4 bytes for each byte of its text, and 512 for each node and expression. To clone it is cheap.
+#[derive(Clone)]
+pub struct PreparedQuery(Arc<Prepared>);
+
+struct Prepared {
     plan: LogicalPlan,
     parameters: BTreeMap<usize, Option<DataType>>,
     _charge: Charge,
@@ -28,7 +32,7 @@ pub struct PreparedQuery {
 impl fmt::Debug for PreparedQuery {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PreparedQuery")
-            .field("parameters", &self.parameters)
+            .field("parameters", &self.0.parameters)
             .finish_non_exhaustive()
     }
 }
@@ -36,19 +40,20 @@ impl fmt::Debug for PreparedQuery {
 impl PreparedQuery {
     /// The types of its parameters, `$1` first. `None` where the statement says nothing about the type.
     pub fn parameters(&self) -> Vec<Option<DataType>> {
-        let last = self.parameters.keys().next_back().copied().unwrap_or(0);
-        let parameters = (1..=last).map(|number| self.parameters.get(&number).cloned().flatten());
+        let known = &self.0.parameters;
+        let last = known.keys().next_back().copied().unwrap_or(0);
+        let parameters = (1..=last).map(|number| known.get(&number).cloned().flatten());
         parameters.collect()
     }
 
     /// The columns of its rows.
     pub fn schema(&self) -> SchemaRef {
-        self.plan.schema().inner().clone()
+        self.0.plan.schema().inner().clone()
     }
 
     /// Its plan, with its parameters.
     pub fn plan(&self) -> &LogicalPlan {
-        &self.plan
+        &self.0.plan
     }
 }
 
@@ -96,11 +101,11 @@ impl Tenant {
                 }
             };
         }
-        Ok(PreparedQuery {
+        Ok(PreparedQuery(Arc::new(Prepared {
             plan,
             parameters,
             _charge: charge,
-        })
+        })))
     }
 
     /// Runs a prepared statement, as [`Tenant::sql`] runs one without parameters.
@@ -114,7 +119,7 @@ impl Tenant {
         values: ParamValues,
     ) -> Result<TenantStream, TenantEngineError> {
         let state = self.state(context);
-        let plan = prepared.plan.clone();
+        let plan = prepared.0.plan.clone();
         let stack = self.engine.rules.planning_stack_bytes;
         let bound = on_stack(
             stack,
