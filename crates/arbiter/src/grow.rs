@@ -37,6 +37,13 @@ pub enum GrowError {
         /// Number of the decision.
         decision: u64,
     },
+    /// The grant is inside of another, and that one has too little left. Such a query never waits, because the query around it may wait for it.
+    Nested {
+        /// Path of the group of the grant around it.
+        grant: String,
+        /// Bytes that that grant has left.
+        left: u64,
+    },
     /// A limit inside of the grant, or one that was set meanwhile, refuses the charge.
     Charge(ChargeError),
     /// The grant has ended.
@@ -48,6 +55,7 @@ bursar::debug_as_message!(
         Stopped(stop),
         NeverFits { limited, max, needed },
         NobodyYields { limited, missing, decision },
+        Nested { grant, left },
         Charge(error),
         Ended,
     }
@@ -77,6 +85,12 @@ impl fmt::Display for GrowError {
                 "{} are missing below the limit of {}, and no other query can give them back (decision {decision})",
                 Bytes(*missing),
                 bursar::printable(limited)
+            ),
+            Self::Nested { grant, left } => write!(
+                f,
+                "the grant {} that the query runs in has {} left",
+                bursar::printable(grant),
+                Bytes(*left)
             ),
             Self::Charge(error) => error.fmt(f),
             Self::Ended => f.write_str("the grant has ended"),

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bursar::{Group, Machine};
 
-use super::{After, Ledger, REFUSALS_MAX, Uncharged};
+use super::{After, Grant, Ledger, REFUSALS_MAX, Uncharged};
 use crate::decision::{Decision, DecisionKind};
 use crate::engine::{Engine, Stop};
 use crate::grow::GrowError;
@@ -88,6 +88,20 @@ impl<M: Machine> Ledger<M> {
         }
         if grant.is_unlimited {
             return Ok(Grown::Now);
+        }
+        if let Some(parent) = grant.parent {
+            // Those that it would wait for may wait for it.
+            return match self.promise_more(id, bytes, &mut None) {
+                Ok(()) => Ok(Grown::Now),
+                Err(_) => Err(GrowError::Nested {
+                    grant: self
+                        .grants
+                        .get(&parent)
+                        .and_then(|grant| grant.group.as_ref())
+                        .map_or_else(String::new, Group::path),
+                    left: self.left_of(parent),
+                }),
+            };
         }
         let needed = grant.charged().saturating_add(bytes);
         let maxima = grant
@@ -348,23 +362,45 @@ impl<M: Machine> Ledger<M> {
                 .iter()
                 .any(|(other, need)| other == at && need.is_none())
         });
-        let needy = needs.into_iter().map(|(at, _)| {
-            let below = self
-                .grants
-                .iter()
-                .filter(|(_, grant)| grant.chain.contains(&at));
-            let engines = below.filter_map(|(&id, grant)| {
+        let waiting = self.waiting_grants();
+        let yielding = &self.policy.yielding;
+        let soonest_ns = u128::from(ns(yielding.ask_after.min(yielding.stop_after)));
+        let mut needy = Vec::new();
+        for (at, need) in needs {
+            let Some(shortage) = self.shortage(at, need, now_ns) else {
+                continue;
+            };
+            let below = || {
+                let grants = self.grants.iter();
+                grants.filter(|(_, grant)| grant.chain.contains(&at))
+            };
+            // Then no step is due, whatever engines say.
+            let may_end =
+                |(id, _): (&u64, &Grant<M>)| *id != shortage.grant && !waiting.contains(id);
+            if u128::from(shortage.age_ns) < soonest_ns && below().any(may_end) {
+                continue;
+            }
+            let engines = below().filter_map(|(&id, grant)| {
                 let engine = grant.engine.as_ref()?;
                 let may_ask = grant.leaving.is_none() && grant.stop.is_none();
                 let has_grown = grant.vain_at.is_none_or(|vain| grant.charged() > vain);
                 (may_ask && has_grown).then(|| (id, engine.clone()))
             });
-            Needy {
+            needy.push(Needy {
                 at,
                 engines: engines.collect(),
-            }
-        });
-        needy.collect()
+            });
+        }
+        needy
+    }
+
+    /// Grants of queries that wait for memory.
+    fn waiting_grants(&self) -> BTreeSet<u64> {
+        let waiting = self
+            .growers
+            .values()
+            .filter(|grower| grower.decided.is_none());
+        waiting.map(|grower| grower.grant).collect()
     }
 
     /// Decides about one limit, by what engines say that they can give back.
@@ -387,11 +423,7 @@ impl<M: Machine> Ledger<M> {
             .grants
             .iter()
             .filter(|(_, grant)| grant.parent.is_none() && grant.chain.contains(&at));
-        let waiting = self
-            .growers
-            .values()
-            .filter(|grower| grower.decided.is_none());
-        let waiting: BTreeSet<u64> = waiting.map(|grower| grower.grant).collect();
+        let waiting = self.waiting_grants();
         let running = below.map(|(&id, grant)| {
             let waits = waiting.contains(&id);
             Running {
@@ -512,7 +544,7 @@ impl<M: Machine> Ledger<M> {
         }
         self.decided_so_far += 1;
         let decision = self.decided_so_far;
-        let charged = self.grants.get(&id).map_or(0, super::Grant::charged);
+        let charged = self.grants.get(&id).map_or(0, Grant::charged);
         self.note_decision(
             Decision {
                 number: decision,
@@ -659,12 +691,7 @@ impl<M: Machine> Ledger<M> {
     }
 
     /// Forgets all about a grant that ends, and who could be asked.
-    pub(super) fn end_growth(
-        &mut self,
-        id: u64,
-        grant: &mut super::Grant<M>,
-        after: &mut After<M>,
-    ) {
+    pub(super) fn end_growth(&mut self, id: u64, grant: &mut Grant<M>, after: &mut After<M>) {
         after.drop_engines.extend(grant.engine.take());
         if let Some(leaving) = grant.leaving.take() {
             let seen = leaving.charged.saturating_sub(grant.charged());

@@ -445,3 +445,19 @@ fn a_charge_that_fits_never_waits_and_limits_on_the_way_refuse() {
         "{error}"
     );
 }
+
+#[test]
+fn a_query_inside_of_a_grant_never_waits() {
+    let arbiter = arbiter(100, timeless());
+    let (outer, _held) = running(&arbiter, "outer", 0, 60);
+    let (_other, _bytes) = running(&arbiter, "other", 0, 40);
+    drop(_held);
+    let inner = arbiter.try_admit(ask(outer.group(), "inner", 20)).unwrap();
+    let all = grown(&mut inner.grow(60 * MIB));
+    let error = denied(&mut inner.grow(MIB));
+    assert!(
+        matches!(error, GrowError::Nested { ref grant, left: 0 } if grant == "/acme/outer"),
+        "{error}"
+    );
+    drop(all);
+}
