@@ -417,8 +417,9 @@ impl<M: Machine> Future for Admit<M> {
         // Runs the runtime's code, so before the lock.
         let waker = context.waker().clone();
         if let State::Waiting(number) = this.state {
+            let own = Some(waker.clone());
             let polled = this.inner.with(|ledger, now_ns, after| {
-                ledger.poll(&this.ask.group, number, Some(waker.clone()), now_ns, after)
+                ledger.poll(&this.ask.group, number, own, now_ns, after)
             });
             match polled {
                 Ok(Some(decision)) => return Poll::Ready(this.end(decision)),

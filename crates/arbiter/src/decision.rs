@@ -36,7 +36,7 @@ pub struct Decision {
     pub expected: u64,
     /// Bytes that its engine said it had given back.
     pub said: Option<u64>,
-    /// Bytes that it had less when it answered, ended, or its time was over; `None` until then.
+    /// Bytes by which its charge had fallen when it answered, ended, or its time was over; `None` until then.
     pub seen: Option<u64>,
     /// Time since then.
     pub age: Duration,

@@ -10,13 +10,14 @@ use crate::arbiter::Inner;
 /// The side of an engine that an arbiter talks to, for one query; see [`crate::Grant::attach`].
 ///
 /// All calls come without a lock of the arbiter, from any thread. They must return soon: note what is asked, and do it on a thread of the
-/// query. A call that panics counts as one that was not answered.
+/// query. They may come from inside a poll of any query's [`crate::Grow`], so hold no lock there that they take. A panic in [`Engine::ask`] counts as
+/// an answer that nothing was given back.
 pub trait Engine<M: Machine = Host>: Send + Sync {
     /// Bytes that the query could give back if it were asked now, by writing them to disk for example; 0 for none. A query that reports 0 is not asked.
     fn reclaimable(&self) -> u64;
 
-    /// Asks the query to give back `bytes` or more. The answer says how many it gave. A query that does not answer in
-    /// [`crate::Yielding::ask_max`] is not asked again before it has grown.
+    /// Asks the query to give back `bytes` or more. The answer says how many it gave. After
+    /// [`crate::Yielding::ask_max`] nothing is expected of it any more.
     fn ask(&self, bytes: u64, answer: Answer<M>);
 
     /// Tells the query to end with an error. It has [`crate::Yielding::stop_max`] to return its bytes. Then the next one may be stopped.

@@ -11,7 +11,7 @@ use bursar::{Bytes, Charge, ChargeError, Host, Machine};
 
 use crate::arbiter::{Grant, Widener};
 use crate::engine::{Engine, Stop};
-use crate::ledger::Grown;
+use crate::ledger::{GrowNeed, Grown};
 
 /// Reason why a query does not get more memory.
 #[derive(Clone, PartialEq, Eq)]
@@ -107,7 +107,7 @@ impl std::error::Error for GrowError {
     }
 }
 
-/// Number of times that others may take what was promised before a wait begins anew.
+/// Number of times that others may take what was promised without a wait.
 const TRIES: u32 = 4;
 
 /// A query that waits for memory; see [`Grant::grow`]. Dropping it gives up.
@@ -118,6 +118,8 @@ const TRIES: u32 = 4;
 pub struct Grow<M: Machine = Host> {
     widener: Widener<M>,
     bytes: u64,
+    /// Time since when it waits.
+    since_ns: Option<u64>,
     state: State,
 }
 
@@ -141,6 +143,7 @@ impl<M: Machine> Unpin for Grow<M> {}
 
 impl<M: Machine> Grant<M> {
     /// Charges `bytes` to the group. Waits while the memory is not there, and others may have to yield: see [yielding](crate#yielding).
+    /// Tasks of one query may wait at once. The query counts as waiting while one of them does.
     ///
     /// # Errors
     /// [`GrowError`].
@@ -148,6 +151,7 @@ impl<M: Machine> Grant<M> {
         Grow {
             widener: self.widener(),
             bytes,
+            since_ns: None,
             state: State::New,
         }
     }
@@ -184,16 +188,21 @@ impl<M: Machine> Grow<M> {
             grant,
             group,
         } = &self.widener;
-        inner.relieve();
-        let polled =
-            inner.with(|ledger, now_ns, after| ledger.poll_grow(number, waker, now_ns, after));
-        let decided = match polled {
-            Some(None) => return Poll::Pending,
-            Some(Some(decided)) => decided,
-            None => Ok(()),
-        };
+        // The first stores the waker before others are asked: they may answer at once.
+        for is_last in [false, true] {
+            // Runs the runtime's code, so before the lock.
+            let waker = waker.clone();
+            let polled =
+                inner.with(|ledger, now_ns, after| ledger.poll_grow(number, waker, now_ns, after));
+            match polled {
+                Some(None) if is_last => return Poll::Pending,
+                Some(None) => inner.relieve(),
+                Some(Some(Err(error))) => return Poll::Ready(Err(error)),
+                None | Some(Some(Ok(()))) => break,
+            }
+        }
         inner.settle(*grant, group);
-        Poll::Ready(decided)
+        Poll::Ready(Ok(()))
     }
 
     fn poll_charge(&mut self, context: &mut Context<'_>) -> Poll<Result<Charge<M>, GrowError>> {
@@ -203,9 +212,9 @@ impl<M: Machine> Grow<M> {
             grant,
             group,
         } = &widener;
-        // Runs the runtime's code, so before the lock.
         let waker = context.waker().clone();
-        for _ in 0..TRIES {
+        let mut tries = 0;
+        loop {
             if let State::Waiting(number) = self.state {
                 match self.poll_wait(number, &waker) {
                     Poll::Ready(Ok(())) => {}
@@ -215,26 +224,36 @@ impl<M: Machine> Grow<M> {
             }
             let charge = group.try_charge(self.bytes);
             self.end_wait();
-            match charge {
+            let needs_room = match charge {
                 Ok(charge) => return Poll::Ready(Ok(charge)),
-                Err(ChargeError::LimitReached(_)) => {}
+                Err(ChargeError::LimitReached(reached)) if tries < TRIES => {
+                    reached.limited != group.path()
+                }
+                // Others charge what is promised, outside of all grants.
                 Err(error) => return Poll::Ready(Err(GrowError::Charge(error))),
-            }
+            };
+            let need = GrowNeed {
+                bytes: self.bytes,
+                needs_room,
+                since_ns: self.since_ns,
+            };
+            let own = waker.clone();
             let grown = inner.with(|ledger, now_ns, after| {
-                ledger.grow(*grant, self.bytes, &waker, now_ns, after)
+                (ledger.grow(*grant, need, own, now_ns, after), now_ns)
             });
             match grown {
-                Ok(Grown::Now) => inner.settle(*grant, group),
-                Ok(Grown::Waits(number)) => {
+                (Ok(Grown::Now), _) => {
+                    tries += 1;
+                    inner.settle(*grant, group);
+                }
+                (Ok(Grown::Waits(number)), now_ns) => {
+                    self.since_ns.get_or_insert(now_ns);
                     self.state = State::Waiting(number);
                     inner.shrink();
                 }
-                Err(error) => return Poll::Ready(Err(error)),
+                (Err(error), _) => return Poll::Ready(Err(error)),
             }
         }
-        // Others charge what is promised, outside of all grants.
-        self.end_wait();
-        Poll::Ready(group.try_charge(self.bytes).map_err(GrowError::Charge))
     }
 
     /// Ends the wait, if there is one.

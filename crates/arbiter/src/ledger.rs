@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use bursar::{Group, Machine};
 
-pub(crate) use self::growth::{Call, Grown};
+pub(crate) use self::growth::{Call, GrowNeed, Grown};
 use self::growth::{Grower, Leaving};
 use crate::ask::{AdmitError, Ask, Least};
 use crate::decision::Decision;
@@ -151,6 +151,14 @@ impl<M: Machine> Grant<M> {
     }
 }
 
+/// A grant that has ended, with bytes that are charged still.
+struct Ended<M: Machine> {
+    chain: Arc<[u32]>,
+    group: Group<M>,
+    /// Time until which those that wait expect its bytes.
+    until_ns: u64,
+}
+
 /// Bytes of grants that are promised and not yet charged, at each level. Read once a look.
 type Uncharged = BTreeMap<u32, u64>;
 
@@ -167,7 +175,7 @@ pub(crate) struct Ledger<M: Machine> {
     by_group: BTreeMap<u32, u64>,
     decided: BTreeMap<u64, Result<Terms, AdmitError>>,
     /// Grants that have ended, with bytes that are charged still.
-    ended: BTreeMap<u64, (Arc<[u32]>, Group<M>)>,
+    ended: BTreeMap<u64, Ended<M>>,
     /// Bytes that the tenant that was served last had been granted before, for its weight: the start time of fair queueing (Goyal, Vin and
     /// Cheng, 1996). So a tenant that was away for long is not owed for that time.
     served: u64,
@@ -544,8 +552,7 @@ impl<M: Machine> Ledger<M> {
     /// Whether a level has grants, or bytes of ended ones, that will return.
     fn may_free(&self, at: u32) -> bool {
         let has_grants = self.levels.get(&at).is_some_and(|level| level.promised > 0);
-        let returns =
-            |(chain, group): &(Arc<[u32]>, Group<M>)| chain.contains(&at) && group.reserved() > 0;
+        let returns = |ended: &Ended<M>| ended.chain.contains(&at) && ended.group.reserved() > 0;
         has_grants || self.ended.values().any(returns)
     }
 
@@ -558,7 +565,7 @@ impl<M: Machine> Ledger<M> {
         let ended = self
             .ended
             .values()
-            .map(|(chain, group)| (chain, group.reserved()));
+            .map(|ended| (&ended.chain, ended.group.reserved()));
         for (chain, bytes) in running.chain(ended) {
             for &at in chain.iter() {
                 *charged.entry(at).or_default() += bytes;
@@ -1182,19 +1189,26 @@ impl<M: Machine> Ledger<M> {
         let has_bytes = grant.charged() > 0;
         match grant.group.take() {
             Some(group) if has_bytes => {
-                self.ended.insert(id, (grant.chain.clone(), group));
+                let ended = Ended {
+                    chain: grant.chain.clone(),
+                    group,
+                    until_ns: now_ns.saturating_add(ns(self.policy.yielding.stop_max)),
+                };
+                self.ended.insert(id, ended);
             }
             group => after.drop_groups.extend(group),
         }
         self.look(now_ns, after);
+        self.wake_first_growers(after);
         has_bytes
     }
 
     /// Forgets a grant that has ended, and whose bytes have returned. Others may have waited for them.
     pub(crate) fn forget_ended(&mut self, id: u64, now_ns: u64, after: &mut After<M>) {
         let ended = self.ended.remove(&id);
-        after.drop_groups.extend(ended.map(|(_, group)| group));
+        after.drop_groups.extend(ended.map(|ended| ended.group));
         self.look(now_ns, after);
+        self.wake_first_growers(after);
     }
 
     /// Takes grants back that nobody has taken for long. Their futures ask anew when they are polled.
@@ -1353,7 +1367,7 @@ impl<M: Machine> Ledger<M> {
         for (&id, grant) in &self.grants {
             let is_on_way = grant.chain.iter().any(|at| blocked.contains(at));
             let may = !grant.is_shrinking && !grant.is_unlimited && grant.parent.is_none();
-            let may = may && is_on_way && !self.is_growing(id);
+            let may = may && is_on_way && !self.has_promise(id);
             let Some(group) = grant.group.as_ref().filter(|_| may) else {
                 continue;
             };

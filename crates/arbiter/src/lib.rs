@@ -36,6 +36,7 @@
 //! * **Nobody blocks others for long, and nobody is passed without end.** A waiter that cannot be served is passed by those that can. The
 //!   first waiter of a group is passed at most [`Policy::passes_max`] times, or for [`Policy::passed_max`]. Then room is kept for it: no other
 //!   is admitted through the limit in its way, except those that room was kept for earlier.
+//!   A query that runs and waits for memory ([`Grant::grow`]) comes before all asks. While it waits for a limit, nobody is admitted through it.
 //! * **An ask that never fits is refused at once**, and so is a waiter that a lowered limit made so. Nobody yields for it.
 //! * **Narrower before later.** An ask gets fewer partitions rather than waits, but at least [`Policy::narrowest_percent`] of its wish until
 //!   it has waited for [`Policy::narrow_after`]. The width of a grant never changes.
@@ -65,7 +66,7 @@
 //! Queries have an *order*. First come those that cannot run again ([`Grant::grow_first`]). Then a higher [`Order::precedence`] of the tenant comes first, then
 //! fewer bytes of the tenant above its fair part of the memory (in steps of a 64th), then a higher [`Ask::score`], and then the query that began
 //! first. Only a query that comes later in the order is asked or stopped. Nobody is stopped while its tenant is within its `min`, or with fewer
-//! bytes than [`Yielding::victim_min`]. So the first in the order always gets what it needs, or fails.
+//! bytes than [`Yielding::victim_min`]. Bytes that are promised to it count as well. So the first in the order gets what it needs, or fails, once the others wait or end.
 //!
 //! A query that waits is stopped by its wait: [`Grant::grow`] returns [`GrowError::Stopped`]. For all else attach an engine ([`Grant::attach`]).
 //! [`Arbiter::decisions`] has the last 64 decisions, with the bytes that were expected and seen.

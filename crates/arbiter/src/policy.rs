@@ -44,7 +44,7 @@ pub struct Yielding {
     pub victim_min: u64,
     /// The query that is stopped first, of those of a tenant with the same score.
     pub victim: VictimOrder,
-    /// Time that the first query of the order waits before memory that it waits for goes to no other; 100 ms unless set.
+    /// Time that a query waits before memory that it waits for goes to nobody who comes later in the order; 100 ms unless set.
     pub passed_max: Duration,
 }
 

@@ -22,8 +22,8 @@ pub(crate) type Claim = (
 pub(crate) struct Running {
     pub(crate) grant: u64,
     pub(crate) claim: Claim,
-    /// Bytes that are charged to it.
-    pub(crate) charged: u64,
+    /// Bytes that return to the limit if it ends: those that are charged or promised to it.
+    pub(crate) holds: u64,
     /// Bytes that it says it can give back, if it was not asked in vain.
     pub(crate) reclaimable: u64,
     /// Whether it can be stopped: it has an engine, or waits for memory itself.
@@ -90,26 +90,30 @@ pub(crate) fn steps(running: &[Running], shortage: &Shortage, policy: &Yielding)
             return steps;
         }
     }
+    if !steps.is_empty() {
+        // The rest is for the next look, which knows what they gave.
+        return steps;
+    }
     let victims = || {
         later().filter(|one| {
             one.can_stop
                 && !one.is_protected
                 && one.claim.0
-                && one.charged >= policy.victim_min.max(1)
+                && one.holds >= policy.victim_min.max(1)
         })
     };
-    let helps = |one: &Running| u128::from(one.charged.saturating_sub(one.reclaimable));
+    let helps = |one: &Running| u128::from(one.holds);
     let all: u128 = victims().map(helps).sum();
     if all >= u128::from(missing) && !shortage.is_stopping && is_older(policy.stop_after) {
         let victim = match policy.victim {
             VictimOrder::Youngest => victims().max_by_key(|one| one.claim),
             VictimOrder::Largest => victims().max_by_key(|one| {
                 let (.., score, _) = one.claim;
-                (one.claim.1, one.claim.2, score, one.charged, one.grant)
+                (one.claim.1, one.claim.2, score, one.holds, one.grant)
             }),
         };
         steps.extend(victim.map(|one| Step::Stop { grant: one.grant }));
-    } else if is_stuck && steps.is_empty() && !shortage.is_stopping {
+    } else if is_stuck && !shortage.is_stopping {
         steps.push(Step::Refuse);
     }
     steps
@@ -123,11 +127,11 @@ mod tests {
         (true, Reverse(0), 0, Reverse(score), began)
     }
 
-    fn running(grant: u64, score: i32, charged: u64) -> Running {
+    fn running(grant: u64, score: i32, holds: u64) -> Running {
         Running {
             grant,
             claim: claim(score, grant),
-            charged,
+            holds,
             reclaimable: 0,
             can_stop: true,
             is_protected: false,
@@ -206,7 +210,7 @@ mod tests {
                 is_protected: true,
                 ..ok
             },
-            Running { charged: 9, ..ok },
+            Running { holds: 9, ..ok },
             Running {
                 claim: (false, Reverse(0), 0, Reverse(0), 2),
                 ..ok

@@ -11,7 +11,7 @@ use bursar_experiments::{Plan, Request, experiment_named, names};
 use bursar_sim::{Settings, Simulator, Topology};
 
 /// Settings of small runs that measure all that there is.
-const RUNS: [(&str, &[&str]); 4] = [
+const RUNS: [(&str, &[&str]); 5] = [
     (
         "memcg-flush",
         &[

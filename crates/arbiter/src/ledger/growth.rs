@@ -27,6 +27,8 @@ pub(super) struct Grower {
     grant: u64,
     bytes: u64,
     since_ns: u64,
+    /// A limit above its grant has refused the charge, so a promise is not enough.
+    needs_room: bool,
     waker: Option<Waker>,
     blocked_at: Option<u32>,
     decided: Option<Result<(), GrowError>>,
@@ -44,6 +46,16 @@ pub(super) struct Leaving {
     is_stop: bool,
 }
 
+/// Bytes that a query needs beyond those that it has charged.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GrowNeed {
+    pub(crate) bytes: u64,
+    /// A limit above its grant has refused the charge, so a promise is not enough.
+    pub(crate) needs_room: bool,
+    /// Time since when it waits, if it has waited before.
+    pub(crate) since_ns: Option<u64>,
+}
+
 /// Answer to a query that needs more.
 pub(crate) enum Grown {
     Now,
@@ -54,6 +66,8 @@ pub(crate) enum Grown {
 /// A limit that has too little, and those that may help.
 pub(crate) struct Needy<M: Machine> {
     at: u32,
+    /// For nobody: a limit was lowered.
+    is_over: bool,
     pub(crate) engines: Vec<(u64, Arc<dyn Engine<M>>)>,
 }
 
@@ -77,8 +91,26 @@ impl<M: Machine> Ledger<M> {
     pub(crate) fn grow(
         &mut self,
         id: u64,
-        bytes: u64,
-        waker: &Waker,
+        need: GrowNeed,
+        waker: Waker,
+        now_ns: u64,
+        after: &mut After<M>,
+    ) -> Result<Grown, GrowError> {
+        let grown = self.try_grow(id, need, now_ns, after);
+        match &grown {
+            Ok(Grown::Waits(number)) => {
+                let grower = self.growers.get_mut(number).expect("just queued");
+                grower.waker = Some(waker);
+            }
+            _ => after.drop_wakers.push(waker),
+        }
+        grown
+    }
+
+    fn try_grow(
+        &mut self,
+        id: u64,
+        need: GrowNeed,
         now_ns: u64,
         after: &mut After<M>,
     ) -> Result<Grown, GrowError> {
@@ -86,42 +118,25 @@ impl<M: Machine> Ledger<M> {
         if let Some(stop) = &grant.stop {
             return Err(GrowError::Stopped(stop.clone()));
         }
-        if grant.is_unlimited {
-            return Ok(Grown::Now);
-        }
         if let Some(parent) = grant.parent {
             // Those that it would wait for may wait for it.
-            return match self.promise_more(id, bytes, &mut None) {
+            let around = self.grants.get(&parent).ok_or(GrowError::Ended)?;
+            let grant = around.group.as_ref().map_or_else(String::new, Group::path);
+            let left = self.left_of(parent);
+            return match self.promise_more(id, need.bytes, false, &mut None) {
                 Ok(()) => Ok(Grown::Now),
-                Err(_) => Err(GrowError::Nested {
-                    grant: self
-                        .grants
-                        .get(&parent)
-                        .and_then(|grant| grant.group.as_ref())
-                        .map_or_else(String::new, Group::path),
-                    left: self.left_of(parent),
-                }),
+                Err(_) => Err(GrowError::Nested { grant, left }),
             };
         }
-        let needed = grant.charged().saturating_add(bytes);
-        let maxima = grant
-            .chain
-            .iter()
-            .map(|at| (self.levels[at].group.limits().max, *at));
-        if let Some((max, at)) = maxima.min()
-            && needed > max
-        {
-            return Err(GrowError::NeverFits {
-                limited: self.levels[&at].group.path(),
-                max,
-                needed,
-            });
+        if let Some(error) = self.never_fits(id, need.bytes) {
+            return Err(error);
         }
         let number = self.number();
         let grower = Grower {
             grant: id,
-            bytes,
-            since_ns: now_ns,
+            bytes: need.bytes,
+            since_ns: need.since_ns.unwrap_or(now_ns),
+            needs_room: need.needs_room,
             waker: None,
             blocked_at: None,
             decided: None,
@@ -133,29 +148,51 @@ impl<M: Machine> Ledger<M> {
             let grower = self.growers.remove(&number).expect("just seen");
             return grower.decided.expect("just seen").map(|()| Grown::Now);
         }
-        self.counts.growth_waits += 1;
-        grower.waker = Some(waker.clone());
+        self.counts.growth_waits += u64::from(need.since_ns.is_none());
         Ok(Grown::Waits(number))
     }
 
-    /// The decision about a query that waits for memory, if there is one. Until [`Ledger::end_grow`] nobody takes back what was promised. `None` if its number is not known any more, as in a fork.
+    /// The error of a query that a limit is too small for.
+    fn never_fits(&self, id: u64, bytes: u64) -> Option<GrowError> {
+        let grant = self.grants.get(&id)?;
+        let needed = grant.charged().saturating_add(bytes);
+        let maxima = grant
+            .chain
+            .iter()
+            .map(|at| (self.levels[at].group.limits().max, *at));
+        let (max, at) = maxima.min()?;
+        (needed > max).then(|| GrowError::NeverFits {
+            limited: self.levels[&at].group.path(),
+            max,
+            needed,
+        })
+    }
+
+    /// The decision about a query that waits for memory, if there is one. Until [`Ledger::end_grow`] its grant is not made smaller for others.
+    /// `None` if its number is not known any more, as in a fork.
     pub(crate) fn poll_grow(
         &mut self,
         number: u64,
-        waker: &Waker,
+        waker: Waker,
         now_ns: u64,
         after: &mut After<M>,
     ) -> Option<Option<Result<(), GrowError>>> {
-        if self.growers.get(&number)?.decided.is_none() {
+        if self
+            .growers
+            .get(&number)
+            .is_some_and(|grower| grower.decided.is_none())
+        {
             self.look(now_ns, after);
         }
-        let grower = self.growers.get_mut(&number)?;
+        let Some(grower) = self.growers.get_mut(&number) else {
+            after.drop_wakers.push(waker);
+            return None;
+        };
         if grower.decided.is_none() {
-            after
-                .drop_wakers
-                .extend(grower.waker.replace(waker.clone()));
+            after.drop_wakers.extend(grower.waker.replace(waker));
             return Some(None);
         }
+        after.drop_wakers.push(waker);
         Some(grower.decided.clone())
     }
 
@@ -164,6 +201,7 @@ impl<M: Machine> Ledger<M> {
         if let Some(grower) = self.growers.remove(&number) {
             after.drop_wakers.extend(grower.waker);
             self.look(now_ns, after);
+            self.wake_first_growers(after);
         }
     }
 
@@ -238,11 +276,24 @@ impl<M: Machine> Ledger<M> {
         let mut uncharged = None;
         for (_, number) in self.growers_in_order() {
             let grower = &self.growers[&number];
-            let (id, bytes) = (grower.grant, grower.bytes);
+            let (id, bytes, needs_room) = (grower.grant, grower.bytes, grower.needs_room);
+            let grant = &self.grants[&id];
+            let is_removed = grant.group.as_ref().is_none_or(Group::is_removed);
+            let in_vain = match is_removed {
+                // Its charge says so.
+                true => Some(Ok(())),
+                false => self.never_fits(id, bytes).map(Err),
+            };
+            if let Some(decided) = in_vain {
+                let grower = self.growers.get_mut(&number).expect("just seen");
+                grower.decided = Some(decided);
+                after.wake.extend(grower.waker.take());
+                continue;
+            }
             let chain = self.grants[&id].chain.clone();
             let outcome = match chain.iter().find(|at| kept.contains(*at)) {
                 Some(&at) => Err(at),
-                None => self.promise_more(id, bytes, &mut uncharged),
+                None => self.promise_more(id, bytes, needs_room, &mut uncharged),
             };
             let grower = self.growers.get_mut(&number).expect("just seen");
             match outcome {
@@ -265,10 +316,20 @@ impl<M: Machine> Ledger<M> {
         &mut self,
         id: u64,
         bytes: u64,
+        needs_room: bool,
         uncharged: &mut Option<Uncharged>,
     ) -> Result<(), u32> {
         let grant = &self.grants[&id];
-        let needed = grant.charged().saturating_add(bytes);
+        if needs_room {
+            let is_short = |at: &&u32| {
+                let group = &self.levels[*at].group;
+                group.limits().max.saturating_sub(group.reserved()) < bytes
+            };
+            if let Some(&at) = grant.chain.iter().find(is_short) {
+                return Err(at);
+            }
+        }
+        let needed = self.needed(id, bytes);
         let missing = needed.saturating_sub(grant.bytes);
         if missing == 0 || grant.is_unlimited {
             return Ok(());
@@ -302,9 +363,21 @@ impl<M: Machine> Ledger<M> {
         Ok(())
     }
 
-    /// Whether a grant waits for memory, or was promised some that it has not charged yet.
-    pub(super) fn is_growing(&self, id: u64) -> bool {
-        self.growers.values().any(|grower| grower.grant == id)
+    /// Bytes that a grant would have: those that are charged to it or promised to other waits of its query, and `bytes`.
+    fn needed(&self, id: u64, bytes: u64) -> u64 {
+        let promised = self
+            .growers
+            .values()
+            .filter(|grower| grower.grant == id && grower.decided == Some(Ok(())));
+        let promised = promised.map(|grower| grower.bytes).sum::<u64>();
+        let charged = self.grants[&id].charged();
+        charged.saturating_add(promised).saturating_add(bytes)
+    }
+
+    /// Whether a grant was promised memory that it has not charged yet.
+    pub(super) fn has_promise(&self, id: u64) -> bool {
+        let mut all = self.growers.values();
+        all.any(|grower| grower.grant == id && grower.decided == Some(Ok(())))
     }
 
     /// Levels that nobody is admitted through, because queries that run wait for them.
@@ -327,24 +400,29 @@ impl<M: Machine> Ledger<M> {
         waiting.any(|grower| grower.blocked_at.is_some_and(|at| chain.contains(&at)))
     }
 
-    /// Levels that have too little, each with the first that waits for it.
+    /// Levels that have too little: those above a limit that was lowered, with nobody, and those that somebody waits for, with the first.
     fn needs(&self) -> Vec<(u32, Option<(Claim, u64)>)> {
-        let mut needs: BTreeMap<u32, Option<(Claim, u64)>> = BTreeMap::new();
+        let over = self.levels.iter().filter(|(_, level)| {
+            let max = level.group.limits().max;
+            max != u64::MAX && level.group.reserved() > max
+        });
+        let mut needs: Vec<_> = over.map(|(&at, _)| (at, None)).collect();
+        let mut awaited = BTreeSet::new();
         for (claim, number) in self.growers_in_order() {
-            if let Some(at) = self.growers[&number].blocked_at {
-                needs.entry(at).or_insert(Some((claim, number)));
+            if let Some(at) = self.growers[&number].blocked_at
+                && awaited.insert(at)
+            {
+                needs.push((at, Some((claim, number))));
             }
         }
-        for (&at, level) in &self.levels {
-            if level.group.reserved() > level.group.limits().max {
-                needs.entry(at).or_insert(None);
-            }
-        }
-        needs.into_iter().collect()
+        needs
     }
 
     /// Wakes the first that waits for each level, so that it looks whom else to ask.
     pub(crate) fn wake_first_growers(&mut self, after: &mut After<M>) {
+        if self.growers.is_empty() {
+            return;
+        }
         for (_, need) in self.needs() {
             let first = need.and_then(|(_, number)| self.growers.get_mut(&number));
             after
@@ -372,7 +450,7 @@ impl<M: Machine> Ledger<M> {
             };
             let below = || {
                 let grants = self.grants.iter();
-                grants.filter(|(_, grant)| grant.chain.contains(&at))
+                grants.filter(|(_, grant)| grant.parent.is_none() && grant.chain.contains(&at))
             };
             // Then no step is due, whatever engines say.
             let may_end =
@@ -381,13 +459,15 @@ impl<M: Machine> Ledger<M> {
                 continue;
             }
             let engines = below().filter_map(|(&id, grant)| {
-                let engine = grant.engine.as_ref()?;
+                // Not its own: it may be polled with a lock that its engine takes.
+                let engine = grant.engine.as_ref().filter(|_| id != shortage.grant)?;
                 let may_ask = grant.leaving.is_none() && grant.stop.is_none();
                 let has_grown = grant.vain_at.is_none_or(|vain| grant.charged() > vain);
                 (may_ask && has_grown).then(|| (id, engine.clone()))
             });
             needy.push(Needy {
                 at,
+                is_over: need.is_none(),
                 engines: engines.collect(),
             });
         }
@@ -412,7 +492,9 @@ impl<M: Machine> Ledger<M> {
         after: &mut After<M>,
     ) -> Vec<(Arc<dyn Engine<M>>, u64, Call)> {
         let at = needy.at;
-        let Some((_, need)) = self.needs().into_iter().find(|(other, _)| *other == at) else {
+        let is_same =
+            |(other, need): &(u32, Option<_>)| *other == at && need.is_none() == needy.is_over;
+        let Some((_, need)) = self.needs().into_iter().find(is_same) else {
             return Vec::new();
         };
         let Some(shortage) = self.shortage(at, need, now_ns) else {
@@ -426,11 +508,14 @@ impl<M: Machine> Ledger<M> {
         let waiting = self.waiting_grants();
         let running = below.map(|(&id, grant)| {
             let waits = waiting.contains(&id);
+            // It may have answered meanwhile that it cannot.
+            let may_ask = grant.vain_at.is_none_or(|vain| grant.charged() > vain);
+            let reclaimable = reclaimable.get(&id).filter(|_| may_ask);
             Running {
                 grant: id,
                 claim: self.claim(id, &excesses),
-                charged: grant.charged(),
-                reclaimable: reclaimable.get(&id).copied().unwrap_or(0),
+                holds: holds(grant, needy.is_over),
+                reclaimable: reclaimable.copied().unwrap_or(0),
                 can_stop: (grant.engine.is_some() || waits) && grant.stop.is_none(),
                 is_protected: self.is_protected(&grant.chain, at),
                 waits,
@@ -472,12 +557,13 @@ impl<M: Machine> Ledger<M> {
         let expected = leaving.filter_map(|grant| {
             let leaving = grant.leaving.as_ref()?;
             Some(match leaving.is_stop {
-                true => grant.charged(),
+                true => holds(grant, need.is_none()),
                 false => leaving.bytes.min(grant.charged()),
             })
         });
-        let ended = self.ended.values().filter(|(chain, _)| chain.contains(&at));
-        let ended = ended.map(|(_, group)| group.reserved());
+        let ended = self.ended.values();
+        let ended = ended.filter(|ended| ended.chain.contains(&at) && ended.until_ns > now_ns);
+        let ended = ended.map(|ended| ended.group.reserved());
         let expected: u64 = expected.chain(ended).fold(0, u64::saturating_add);
         let is_stopping = self.grants.values().any(|grant| {
             let is_stop = grant
@@ -490,15 +576,20 @@ impl<M: Machine> Ledger<M> {
             Some((claim, number)) => {
                 let grower = &self.growers[&number];
                 let grant = &self.grants[&grower.grant];
-                let needed = grant.charged().saturating_add(grower.bytes);
-                let lacks = needed.saturating_sub(grant.bytes);
+                let more = self
+                    .needed(grower.grant, grower.bytes)
+                    .saturating_sub(grant.bytes);
                 let room = self.room_at(at, u64::MAX, &mut None);
-                (
-                    grower.grant,
-                    claim,
-                    lacks.saturating_sub(room),
-                    grower.since_ns,
-                )
+                // Where more is charged or promised than the limit, that must return first.
+                let over = self.promised_and_charged(at).saturating_sub(max);
+                let promise =
+                    more.saturating_sub(room)
+                        .saturating_add(if more > 0 { over } else { 0 });
+                let charge = match grower.needs_room {
+                    true => grower.bytes.saturating_add(reserved).saturating_sub(max),
+                    false => 0,
+                };
+                (grower.grant, claim, promise.max(charge), grower.since_ns)
             }
             None => {
                 let since_ns = *self.over_since_ns.entry(at).or_insert(now_ns);
@@ -514,6 +605,14 @@ impl<M: Machine> Ledger<M> {
             age_ns: now_ns.saturating_sub(since_ns),
             is_stopping,
         })
+    }
+
+    /// Bytes of a level that are charged, or promised to grants below it.
+    fn promised_and_charged(&self, at: u32) -> u64 {
+        let level = &self.levels[&at];
+        let uncharged = self.uncharged().get(&at).copied().unwrap_or(0);
+        let all = level.group.reserved().saturating_add(uncharged);
+        all.max(level.promised())
     }
 
     fn follow_step(
@@ -714,5 +813,13 @@ impl<M: Machine> Ledger<M> {
             ..decision.clone()
         };
         self.decisions.iter().map(of).collect()
+    }
+}
+
+/// Bytes that return to a limit if a grant ends. A limit that was lowered counts charged ones only.
+fn holds<M: Machine>(grant: &Grant<M>, charged_only: bool) -> u64 {
+    match charged_only {
+        true => grant.charged(),
+        false => grant.charged().max(grant.bytes),
     }
 }

@@ -461,3 +461,146 @@ fn a_query_inside_of_a_grant_never_waits() {
     );
     drop(all);
 }
+
+#[test]
+fn the_promise_of_a_victim_is_of_use_too() {
+    let arbiter = arbiter(100, timeless());
+    let (first, _held) = running(&arbiter, "first", 0, 40);
+    let acme = first.group().parent().unwrap();
+    let second = arbiter.try_admit(ask(&acme, "second", 60)).unwrap();
+    let bytes = second.try_charge(10 * MIB).unwrap();
+    let mut later = grows_later(second.grow(55 * MIB));
+    let mut grow = grows_later(first.grow(30 * MIB));
+    assert!(matches!(denied(&mut later), GrowError::Stopped(_)));
+    drop((bytes, second));
+    drop(grown(&mut grow));
+}
+
+#[test]
+fn bytes_that_are_promised_but_not_there_are_waited_for_too() {
+    let arbiter = arbiter(100, at_once());
+    let acme = tenant(&arbiter, "acme", u64::MAX);
+    let first = arbiter.try_admit(ask(&acme, "first", 50)).unwrap();
+    let _first = first.try_charge(20 * MIB).unwrap();
+    let second = arbiter.try_admit(ask(&acme, "second", 50)).unwrap();
+    let bytes = second.try_charge(40 * MIB).unwrap();
+    let told = Told::new(40);
+    second.attach(told.clone());
+    arbiter.memory().root().set_max(60 * MIB);
+    let mut grow = grows_later(first.grow(20 * MIB));
+    let (asked, answer) = told.asked();
+    assert_eq!(asked, 20 * MIB);
+    drop(bytes);
+    answer.freed(40 * MIB);
+    drop(grown(&mut grow));
+}
+
+/// An engine that answers while it is asked.
+struct Cannot(Told);
+
+impl Engine for Cannot {
+    fn reclaimable(&self) -> u64 {
+        self.0.reclaimable()
+    }
+
+    fn ask(&self, _: u64, answer: Answer) {
+        answer.cannot();
+    }
+
+    fn stop(&self, stop: &Arc<Stop>) {
+        self.0.stop(stop);
+    }
+}
+
+#[test]
+fn answers_while_they_are_asked_and_ends_wake_the_first_without_a_tick() {
+    let arbiter = arbiter(100, at_once());
+    let (first, _held) = running(&arbiter, "first", 0, 40);
+    let others = ["second", "third"].map(|name| running(&arbiter, name, 0, 30));
+    let engines = [(); 2].map(|()| {
+        let told = Told::new(30);
+        Arc::new(Cannot(Arc::into_inner(told).unwrap()))
+    });
+    for ((grant, _), engine) in others.iter().zip(&engines) {
+        grant.attach(engine.clone());
+    }
+    let woken = Arc::new(Woken::default());
+    let waker = Waker::from(woken.clone());
+    let mut grow = first.grow(50 * MIB);
+    let mut polls = 0;
+    while polls <= woken.times() {
+        polls += 1;
+        let polled = Pin::new(&mut grow).poll(&mut Context::from_waker(&waker));
+        assert!(polled.is_pending());
+    }
+    assert!(engines[1].0.is_stopped(), "after {polls} polls");
+    let [second, third] = others;
+    let times = woken.times();
+    drop(third);
+    assert!(woken.times() > times);
+    assert!(poll_grow(&mut grow).is_pending());
+    assert!(engines[0].0.is_stopped());
+    drop(second);
+    drop(grown(&mut grow));
+}
+
+#[test]
+fn the_end_of_the_last_that_runs_lets_those_that_wait_decide() {
+    let arbiter = arbiter(100, timeless());
+    let (first, _first) = running(&arbiter, "first", 0, 40);
+    let (second, second_bytes) = running(&arbiter, "second", 0, 40);
+    let third = running(&arbiter, "third", 0, 20);
+    let mut later = grows_later(second.grow(30 * MIB));
+    let woken = Arc::new(Woken::default());
+    let waker = Waker::from(woken.clone());
+    let mut grow = first.grow(50 * MIB);
+    let mut context = Context::from_waker(&waker);
+    assert!(Pin::new(&mut grow).poll(&mut context).is_pending());
+    drop(third);
+    assert_eq!(woken.times(), 1);
+    assert!(Pin::new(&mut grow).poll(&mut context).is_pending());
+    assert!(matches!(denied(&mut later), GrowError::Stopped(_)));
+    drop((second_bytes, second));
+    drop(grown(&mut grow));
+}
+
+#[test]
+fn one_that_waits_does_not_hide_that_a_limit_was_lowered() {
+    let arbiter = arbiter(100, at_once());
+    let (first, _first) = running(&arbiter, "first", 0, 50);
+    let (last, _last) = running(&arbiter, "last", 0, 50);
+    let told = Told::new(50);
+    first.attach(told.clone());
+    arbiter.memory().root().set_max(60 * MIB);
+    let _grow = grows_later(last.grow(5 * MIB));
+    arbiter.tick();
+    assert_eq!(told.asked().0, 40 * MIB);
+}
+
+#[test]
+fn a_wait_that_has_become_vain_ends() {
+    let arbiter = arbiter(100, timeless());
+    let (first, _first) = running(&arbiter, "first", 0, 60);
+    let (second, _second) = running(&arbiter, "second", 0, 10);
+    let _runs_on = running(&arbiter, "runs-on", 0, 30);
+    let mut grow = grows_later(first.grow(30 * MIB));
+    let mut closed = grows_later(second.grow(30 * MIB));
+    arbiter.memory().root().set_max(80 * MIB);
+    arbiter.tick();
+    assert!(matches!(denied(&mut grow), GrowError::NeverFits { .. }));
+    second.group().close().unwrap();
+    arbiter.tick();
+    assert!(matches!(denied(&mut closed), GrowError::Charge(_)));
+}
+
+#[test]
+fn tasks_of_one_query_are_promised_bytes_of_their_own() {
+    let arbiter = arbiter(100, timeless());
+    let (first, _first) = running(&arbiter, "first", 0, 40);
+    let last = running(&arbiter, "last", 0, 60);
+    let mut grows: Vec<Grow> = (0..6).map(|_| grows_later(first.grow(10 * MIB))).collect();
+    drop(last);
+    let charges: Vec<Charge> = grows.iter_mut().map(grown).collect();
+    assert_eq!(first.bytes(), 100 * MIB);
+    drop(charges);
+}

@@ -119,7 +119,7 @@ impl<'a, M: Timers> Own<'a, M> {
         let tenants = (0..own.tenants).map(|tenant| {
             memory
                 .root()
-                .child(&format!("tenant-{tenant}"), Limits::none())
+                .child(format!("tenant-{tenant}"), Limits::none())
         });
         let tenants: Result<Vec<_>, _> = tenants.collect();
         let mut policy = Policy::default();
