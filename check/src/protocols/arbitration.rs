@@ -38,15 +38,15 @@ enum Kind {
     Silent,
 }
 
-struct Told<M: Machine> {
+struct Told {
     kind: Kind,
     spillable: AtomicU64,
-    asked: Mutex<Vec<Answer<M>>>,
+    asked: Mutex<Vec<Answer>>,
     /// Wakes the query's task.
     waker: Mutex<Option<Waker>>,
 }
 
-impl<M: Machine> Told<M> {
+impl Told {
     fn wake(&self) {
         let waker = locked(&self.waker).take();
         if let Some(waker) = waker {
@@ -55,13 +55,13 @@ impl<M: Machine> Told<M> {
     }
 }
 
-impl<M: Machine> Engine<M> for Told<M> {
+impl Engine for Told {
     fn reclaimable(&self) -> u64 {
         // Relaxed: one thread of the host runs all tasks.
         self.spillable.load(Ordering::Relaxed)
     }
 
-    fn ask(&self, _: u64, answer: Answer<M>) {
+    fn ask(&self, _: u64, answer: Answer) {
         match self.kind {
             Kind::Lies => answer.freed(u64::MAX),
             _ => locked(&self.asked).push(answer),
@@ -123,7 +123,7 @@ impl<M: Machine> Arbitrating<M> {
     }
 
     /// Gives back all but the first bytes, if the query was asked to.
-    fn spill(&self, told: &Told<M>, charges: &mut Vec<Charge<M>>) {
+    fn spill(&self, told: &Told, charges: &mut Vec<Charge<M>>) {
         if told.kind == Kind::Silent {
             return;
         }
@@ -148,7 +148,7 @@ impl<M: Machine> Arbitrating<M> {
     }
 
     /// Grows by a step. `None` if the query was asked to spill meanwhile.
-    fn grow(&self, grant: &Grant<M>, told: &Told<M>) -> Option<Result<Charge<M>, GrowError>> {
+    fn grow(&self, grant: &Grant<M>, told: &Told) -> Option<Result<Charge<M>, GrowError>> {
         let mut grow = grant.grow(STEP);
         loop {
             let polled = executor::wait::<M, _>(Patience::UntilWoken, |context| {

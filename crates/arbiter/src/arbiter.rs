@@ -15,8 +15,7 @@ use bursar_machine::Lock;
 
 use crate::ask::{AdmitError, Ask};
 use crate::decision::Decision;
-use crate::engine::Answer;
-use crate::grow::call;
+use crate::engine::{Answer, Asks, call};
 use crate::ledger::{After, Asked, Call, Ledger, Terms};
 use crate::policy::{Order, Policy};
 use crate::report::{Admissions, Counts, NotWidened};
@@ -163,8 +162,9 @@ impl<M: Machine> Inner<M> {
             for (engine, grant, told) in calls {
                 match told {
                     Call::Ask { bytes, decision } => {
+                        let asks: Arc<dyn Asks> = self.clone();
                         let answer = Answer {
-                            inner: Arc::downgrade(self),
+                            asks: Arc::downgrade(&asks),
                             grant,
                             decision,
                         };
@@ -178,18 +178,6 @@ impl<M: Machine> Inner<M> {
                 }
             }
         }
-    }
-
-    /// Notes an answer of an engine.
-    pub(crate) fn answered(&self, grant: u64, decision: u64, bytes: u64) {
-        if let Some(group) = self.with(|ledger, _, _| ledger.answer(grant, decision, bytes)) {
-            self.settle(grant, &group);
-        }
-        // Others are asked by those that wait, and not here: an engine may answer while it is asked.
-        self.with(|ledger, now_ns, after| {
-            ledger.look(now_ns, after);
-            ledger.wake_first_growers(after);
-        });
     }
 
     /// Sets a limit. It holds even if a reclaimer that it asks panics, which must not harm the query that this is done for.
@@ -231,6 +219,19 @@ impl<M: Machine> Inner<M> {
         // A fork waits for it.
         let _operation = self.memory.machine().operation();
         change(&mut self.ending.lock())
+    }
+}
+
+impl<M: Machine> Asks for Inner<M> {
+    fn answered(&self, grant: u64, decision: u64, bytes: u64) {
+        if let Some(group) = self.with(|ledger, _, _| ledger.answer(grant, decision, bytes)) {
+            self.settle(grant, &group);
+        }
+        // Others are asked by those that wait, and not here: an engine may answer while it is asked.
+        self.with(|ledger, now_ns, after| {
+            ledger.look(now_ns, after);
+            ledger.wake_first_growers(after);
+        });
     }
 }
 

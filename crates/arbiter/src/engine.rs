@@ -1,24 +1,23 @@
 //! The interface of an engine for a running query: it can be asked to give memory back, and told to stop.
 
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 
-use bursar::{Bytes, Host, Machine};
-
-use crate::arbiter::Inner;
+use bursar::{Bytes, Machine};
 
 /// The side of an engine that an arbiter talks to, for one query; see [`crate::Grant::attach`].
 ///
 /// All calls come without a lock of the arbiter, from any thread. They must return soon: note what is asked, and do it on a thread of the
 /// query. They may come from inside a poll of any query's [`crate::Grow`], so hold no lock there that they take. A panic in [`Engine::ask`] counts as
 /// an answer that nothing was given back.
-pub trait Engine<M: Machine = Host>: Send + Sync {
+pub trait Engine: Send + Sync {
     /// Bytes that the query could give back if it were asked now, by writing them to disk for example; 0 for none. A query that reports 0 is not asked.
     fn reclaimable(&self) -> u64;
 
     /// Asks the query to give back `bytes` or more. The answer says how many it gave. After
     /// [`crate::Yielding::ask_max`] nothing is expected of it any more.
-    fn ask(&self, bytes: u64, answer: Answer<M>);
+    fn ask(&self, bytes: u64, answer: Answer);
 
     /// Tells the query to end with an error. It has [`crate::Yielding::stop_max`] to return its bytes. Then the next one may be stopped.
     fn stop(&self, stop: &Arc<Stop>);
@@ -57,15 +56,21 @@ impl fmt::Display for Stop {
     }
 }
 
+/// An arbiter, as an answer knows it.
+pub(crate) trait Asks: Send + Sync {
+    /// Notes that a query gave back so many bytes, as its engine says.
+    fn answered(&self, grant: u64, decision: u64, bytes: u64);
+}
+
 /// The answer to one [`Engine::ask`]. Dropping it is no answer.
 #[must_use = "an answer that is dropped is none"]
-pub struct Answer<M: Machine = Host> {
-    pub(crate) inner: Weak<Inner<M>>,
+pub struct Answer {
+    pub(crate) asks: Weak<dyn Asks>,
     pub(crate) grant: u64,
     pub(crate) decision: u64,
 }
 
-impl<M: Machine> fmt::Debug for Answer<M> {
+impl fmt::Debug for Answer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Answer")
             .field("decision", &self.decision)
@@ -73,11 +78,11 @@ impl<M: Machine> fmt::Debug for Answer<M> {
     }
 }
 
-impl<M: Machine> Answer<M> {
+impl Answer {
     /// Says that the query has given back so many bytes. The record of the decision has both that number and what was seen to return.
     pub fn freed(self, bytes: u64) {
-        if let Some(inner) = self.inner.upgrade() {
-            inner.answered(self.grant, self.decision, bytes);
+        if let Some(asks) = self.asks.upgrade() {
+            asks.answered(self.grant, self.decision, bytes);
         }
     }
 
@@ -85,4 +90,13 @@ impl<M: Machine> Answer<M> {
     pub fn cannot(self) {
         self.freed(0);
     }
+}
+
+/// Calls a user's code. Its panic must not harm the query that this is done for.
+pub(crate) fn call<M: Machine, R>(machine: &M, what: &str, call: impl FnOnce() -> R) -> Option<R> {
+    let answer = catch_unwind(AssertUnwindSafe(call));
+    if answer.is_err() {
+        machine.warn(format_args!("{what} of an engine panicked"));
+    }
+    answer.ok()
 }

@@ -42,7 +42,7 @@ pub(crate) struct After<M: Machine> {
     pub(crate) wake: Vec<Waker>,
     pub(crate) drop_wakers: Vec<Waker>,
     pub(crate) drop_groups: Vec<Group<M>>,
-    pub(crate) drop_engines: Vec<Arc<dyn Engine<M>>>,
+    pub(crate) drop_engines: Vec<Arc<dyn Engine>>,
 }
 
 impl<M: Machine> Default for After<M> {
@@ -137,7 +137,7 @@ struct Grant<M: Machine> {
     /// Time at which its client had all that it asked for; 0 while it asks.
     idle_since_ns: Arc<AtomicU64>,
     score: i32,
-    engine: Option<Arc<dyn Engine<M>>>,
+    engine: Option<Arc<dyn Engine>>,
     leaving: Option<Leaving>,
     /// It was told to stop.
     stop: Option<Arc<Stop>>,

@@ -11,7 +11,7 @@ use bursar::{Group, Machine};
 use super::{After, Grant, Ledger, REFUSALS_MAX, Uncharged};
 use crate::decision::{Decision, DecisionKind};
 use crate::engine::{Engine, Stop};
-use crate::grow::GrowError;
+use crate::grow_error::GrowError;
 use crate::policy::{Order, ns};
 use crate::shortage::{self, Claim, Running, Shortage, Step};
 
@@ -64,11 +64,11 @@ pub(crate) enum Grown {
 }
 
 /// A limit that has too little, and those that may help.
-pub(crate) struct Needy<M: Machine> {
+pub(crate) struct Needy {
     at: u32,
     /// For nobody: a limit was lowered.
     is_over: bool,
-    pub(crate) engines: Vec<(u64, Arc<dyn Engine<M>>)>,
+    pub(crate) engines: Vec<(u64, Arc<dyn Engine>)>,
 }
 
 /// A call of an engine, for the time after the lock.
@@ -79,11 +79,7 @@ pub(crate) enum Call {
 
 impl<M: Machine> Ledger<M> {
     /// Notes who can be asked to give back memory of a grant.
-    pub(crate) fn attach(
-        &mut self,
-        id: u64,
-        engine: Arc<dyn Engine<M>>,
-    ) -> Option<Arc<dyn Engine<M>>> {
+    pub(crate) fn attach(&mut self, id: u64, engine: Arc<dyn Engine>) -> Option<Arc<dyn Engine>> {
         self.grants.get_mut(&id)?.engine.replace(engine)
     }
 
@@ -432,7 +428,7 @@ impl<M: Machine> Ledger<M> {
     }
 
     /// Limits that have too little, and the engines whose word counts. Forgets those whose time is over.
-    pub(crate) fn needy(&mut self, now_ns: u64) -> Vec<Needy<M>> {
+    pub(crate) fn needy(&mut self, now_ns: u64) -> Vec<Needy> {
         self.end_late(now_ns);
         let needs = self.needs();
         self.over_since_ns.retain(|at, _| {
@@ -486,11 +482,11 @@ impl<M: Machine> Ledger<M> {
     /// Decides about one limit, by what engines say that they can give back.
     pub(crate) fn decide(
         &mut self,
-        needy: &Needy<M>,
+        needy: &Needy,
         reclaimable: &BTreeMap<u64, u64>,
         now_ns: u64,
         after: &mut After<M>,
-    ) -> Vec<(Arc<dyn Engine<M>>, u64, Call)> {
+    ) -> Vec<(Arc<dyn Engine>, u64, Call)> {
         let at = needy.at;
         let is_same =
             |(other, need): &(u32, Option<_>)| *other == at && need.is_none() == needy.is_over;
@@ -623,7 +619,7 @@ impl<M: Machine> Ledger<M> {
         step: Step,
         now_ns: u64,
         after: &mut After<M>,
-    ) -> Option<(Arc<dyn Engine<M>>, u64, Call)> {
+    ) -> Option<(Arc<dyn Engine>, u64, Call)> {
         let limited = self.levels[&at].group.path();
         let path = |ledger: &Self, id: u64| {
             let group = ledger

@@ -41,12 +41,12 @@ struct Running<M: Timers> {
 struct Side<M: Timers> {
     can_spill: bool,
     group: Group<M>,
-    asked: Mutex<Option<Answer<M>>>,
+    asked: Mutex<Option<Answer>>,
     is_stopped: AtomicBool,
     bed: Arc<Bed<M>>,
 }
 
-impl<M: Timers> Engine<M> for Side<M> {
+impl<M: Timers> Engine for Side<M> {
     fn reclaimable(&self) -> u64 {
         if self.can_spill {
             self.group.reserved()
@@ -55,7 +55,7 @@ impl<M: Timers> Engine<M> for Side<M> {
         }
     }
 
-    fn ask(&self, _: u64, answer: Answer<M>) {
+    fn ask(&self, _: u64, answer: Answer) {
         *locked(&self.asked) = Some(answer);
         self.bed.wake_up();
     }

@@ -1,0 +1,102 @@
+//! Reasons why a running query does not get more memory.
+
+use std::fmt;
+use std::sync::Arc;
+
+use bursar::{Bytes, ChargeError};
+
+use crate::engine::Stop;
+
+/// Reason why a query does not get more memory.
+#[derive(Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum GrowError {
+    /// The query was stopped, so that others can go on.
+    Stopped(Arc<Stop>),
+    /// A limit is smaller than what the query would have.
+    NeverFits {
+        /// Path of the group whose limit that is.
+        limited: String,
+        /// Its `max`, bytes.
+        max: u64,
+        /// Bytes that the query would have.
+        needed: u64,
+    },
+    /// Nobody who holds memory can yield, and nobody runs who may end.
+    NobodyYields {
+        /// Path of the group whose limit is in the way.
+        limited: String,
+        /// Bytes that are missing.
+        missing: u64,
+        /// Number of the decision.
+        decision: u64,
+    },
+    /// The grant is inside of another, and that one has too little left. Such a query never waits, because the query around it may wait for it.
+    Nested {
+        /// Path of the group of the grant around it.
+        grant: String,
+        /// Bytes that that grant has left.
+        left: u64,
+    },
+    /// A limit inside of the grant, or one that was set meanwhile, refuses the charge.
+    Charge(ChargeError),
+    /// The grant has ended.
+    Ended,
+}
+
+bursar::debug_as_message!(
+    enum GrowError {
+        Stopped(stop),
+        NeverFits { limited, max, needed },
+        NobodyYields { limited, missing, decision },
+        Nested { grant, left },
+        Charge(error),
+        Ended,
+    }
+);
+
+impl fmt::Display for GrowError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Stopped(stop) => stop.fmt(f),
+            Self::NeverFits {
+                limited,
+                max,
+                needed,
+            } => write!(
+                f,
+                "the query would have {}, and {} may have at most {}",
+                Bytes(*needed),
+                bursar::printable(limited),
+                Bytes(*max)
+            ),
+            Self::NobodyYields {
+                limited,
+                missing,
+                decision,
+            } => write!(
+                f,
+                "{} are missing below the limit of {}, and no other query can give them back (decision {decision})",
+                Bytes(*missing),
+                bursar::printable(limited)
+            ),
+            Self::Nested { grant, left } => write!(
+                f,
+                "the grant {} that the query runs in has {} left",
+                bursar::printable(grant),
+                Bytes(*left)
+            ),
+            Self::Charge(error) => error.fmt(f),
+            Self::Ended => f.write_str("the grant has ended"),
+        }
+    }
+}
+
+impl std::error::Error for GrowError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Charge(error) => Some(error),
+            _ => None,
+        }
+    }
+}
