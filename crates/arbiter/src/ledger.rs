@@ -10,6 +10,7 @@
 //!
 //! Nothing here calls a user's code: handles and wakers to drop, and wakers to wake, go to [`After`].
 
+mod grower;
 mod growth;
 
 use std::cmp::Reverse;
@@ -21,8 +22,8 @@ use std::time::Duration;
 
 use bursar::{Group, Machine};
 
-pub(crate) use self::growth::{Call, GrowNeed, Grown};
-use self::growth::{Grower, Leaving};
+pub(crate) use self::grower::{Call, GrowNeed, Grown};
+use self::grower::{Grower, Leaving};
 use crate::ask::{AdmitError, Ask, Least};
 use crate::decision::Decision;
 use crate::engine::{Engine, Stop};

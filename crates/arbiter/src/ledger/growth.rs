@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use bursar::{Group, Machine};
 
+use super::grower::{Call, GrowNeed, Grower, Grown, Leaving};
 use super::{After, Grant, Ledger, REFUSALS_MAX, Uncharged};
 use crate::decision::{Decision, DecisionKind};
 use crate::engine::{Engine, Stop};
@@ -22,59 +23,12 @@ const EXCESS_PARTS: u64 = 64;
 /// Number that no tenant has: room that is kept for those that run.
 pub(super) const NOBODY: u32 = u32::MAX;
 
-/// A query that waits for memory.
-pub(super) struct Grower {
-    grant: u64,
-    bytes: u64,
-    since_ns: u64,
-    /// A limit above its grant has refused the charge, so a promise is not enough.
-    needs_room: bool,
-    waker: Option<Waker>,
-    blocked_at: Option<u32>,
-    decided: Option<Result<(), GrowError>>,
-}
-
-/// A query that was asked to give back, or told to stop.
-#[derive(Clone, Debug)]
-pub(super) struct Leaving {
-    decision: u64,
-    /// Bytes that are expected of it.
-    bytes: u64,
-    /// Bytes that were charged to it.
-    charged: u64,
-    until_ns: u64,
-    is_stop: bool,
-}
-
-/// Bytes that a query needs beyond those that it has charged.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct GrowNeed {
-    pub(crate) bytes: u64,
-    /// A limit above its grant has refused the charge, so a promise is not enough.
-    pub(crate) needs_room: bool,
-    /// Time since when it waits, if it has waited before.
-    pub(crate) since_ns: Option<u64>,
-}
-
-/// Answer to a query that needs more.
-pub(crate) enum Grown {
-    Now,
-    /// Queued, with this number.
-    Waits(u64),
-}
-
 /// A limit that has too little, and those that may help.
 pub(crate) struct Needy {
     at: u32,
     /// For nobody: a limit was lowered.
     is_over: bool,
     pub(crate) engines: Vec<(u64, Arc<dyn Engine>)>,
-}
-
-/// A call of an engine, for the time after the lock.
-pub(crate) enum Call {
-    Ask { bytes: u64, decision: u64 },
-    Stop(Arc<Stop>),
 }
 
 impl<M: Machine> Ledger<M> {
