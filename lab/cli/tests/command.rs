@@ -8,7 +8,11 @@ use common::*;
 fn wrong_usage_ends_with_2_and_says_what_is_wrong() {
     assert_refused(&[], 2, "Usage");
     assert_refused(&["run", "--no-such-flag"], 2, "--no-such-flag");
-    assert_refused(&["run", "no-such-experiment"], 2, "there are: memcg-flush");
+    assert_refused(
+        &["run", "no-such-experiment"],
+        2,
+        "memcg-flush, vmstat-spread",
+    );
     assert_refused(&["run", "-f", "yaml"], 2, "possible values: table, json");
     assert_refused(&["run", "--seeds", "0"], 2, "0 is not in 1..=1000");
     assert_refused(&["run", "-q", "-v"], 2, "cannot be used with");

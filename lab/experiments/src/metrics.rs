@@ -444,8 +444,7 @@ registry! {
     DRAIN_TIME = "drain_time", Ns, Lower, "how long it took to take the stock of all CPUs back" { title: "time of a drain" };
 }
 "arbitration" arbitration {
-    WORK = "work", Ratio, Higher, "CPU time of the queries that were done, as if each had been alone, of the time of all CPUs" {
-        title: "work done",
+    WORK = "work_done", Ratio, Higher, "CPU time of the queries that were done, as if each had been alone, of the time of all CPUs" {
         columns: &[("work done", Value)],
         legend: "work done: CPU time of the queries that were done, as if each had been alone, of the time of all CPUs",
         sweeps: &[Value]
@@ -464,12 +463,12 @@ registry! {
         line: Some(("How long queries of the low score took", "share of queries"))
     };
     THROWN_AWAY = "thrown_away", Ratio, Lower, "CPU time of tries that ended without a result, of all" { columns: &[("thrown away", Value)], sweeps: &[Value] };
-    FAILED = "failed", Ratio, Lower, "queries whose last try failed, of all that ended" { columns: &[("failed", Value)], sweeps: &[Value] };
-    STOPPED = "stopped", Count, Neither, "queries that were told to stop" { columns: &[("stopped", Value)] };
+    FAILED = "failed_queries", Ratio, Lower, "queries whose last try failed, of all that ended" { columns: &[("failed", Value)], sweeps: &[Value] };
+    STOPPED = "stopped_queries", Count, Neither, "queries that were told to stop" { columns: &[("stopped", Value)] };
     SPILLED = "spilled_mib_per_second", Count, Neither, "MiB that were written to disk in a second" { columns: &[("spilled MiB/s", Value)] };
     LEFT_AGE = "left_age", Ns, Lower, "age of the queries that were not done when the run ended" { columns: &[("oldest left", Max)], legend: "oldest left: age of the oldest query that was not done when the run ended" };
-    STARVED = "starved", Count, Lower, "clients whose first query never ended" { columns: &[("starved", Value)] };
+    STARVED = "starved_clients", Count, Lower, "clients whose first query never ended" { columns: &[("starved", Value)] };
     OVER_LIMIT = "over_limit_mib_seconds", Count, Lower, "MiB above the limit, times the seconds that they were" { columns: &[("over the limit, MiB s", Value)] };
-    STALL = "stall", Ns, Lower, "longest time in which no query had a batch done" { columns: &[("longest stall", Max)] };
+    STALL = "longest_stall", Ns, Lower, "longest time in which no query had a batch done" { columns: &[("longest stall", Max)] };
 }
 }
