@@ -393,9 +393,11 @@ pub struct Admit<M: Machine = Host> {
     state: State,
 }
 
+/// State of a future that waits in the ledger.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
+pub(crate) enum State {
     New,
+    /// With this number.
     Waiting(u64),
     Done,
 }

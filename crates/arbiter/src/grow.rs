@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Waker};
 
 use bursar::{Charge, ChargeError, Host, Machine};
 
-use crate::arbiter::{Grant, Widener};
+use crate::arbiter::{Grant, State, Widener};
 use crate::engine::Engine;
 use crate::grow_error::GrowError;
 use crate::ledger::{GrowNeed, Grown};
@@ -27,13 +27,6 @@ pub struct Grow<M: Machine = Host> {
     /// Time since when it waits.
     since_ns: Option<u64>,
     state: State,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
-    New,
-    Waiting(u64),
-    Done,
 }
 
 impl<M: Machine> fmt::Debug for Grow<M> {
@@ -112,24 +105,22 @@ impl<M: Machine> Grow<M> {
     }
 
     fn poll_charge(&mut self, context: &mut Context<'_>) -> Poll<Result<Charge<M>, GrowError>> {
-        let widener = self.widener.clone();
-        let Widener {
-            inner,
-            grant,
-            group,
-        } = &widener;
-        let waker = context.waker().clone();
         let mut tries = 0;
         loop {
             if let State::Waiting(number) = self.state {
-                match self.poll_wait(number, &waker) {
+                match self.poll_wait(number, context.waker()) {
                     Poll::Ready(Ok(())) => {}
                     Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
                     Poll::Pending => return Poll::Pending,
                 }
             }
-            let charge = group.try_charge(self.bytes);
+            let charge = self.widener.group.try_charge(self.bytes);
             self.end_wait();
+            let Widener {
+                inner,
+                grant,
+                group,
+            } = &self.widener;
             let needs_room = match charge {
                 Ok(charge) => return Poll::Ready(Ok(charge)),
                 Err(ChargeError::LimitReached(reached)) if tries < TRIES => {
@@ -143,9 +134,10 @@ impl<M: Machine> Grow<M> {
                 needs_room,
                 since_ns: self.since_ns,
             };
-            let own = waker.clone();
+            // Runs the runtime's code, so before the lock.
+            let waker = context.waker().clone();
             let grown = inner.with(|ledger, now_ns, after| {
-                (ledger.grow(*grant, need, own, now_ns, after), now_ns)
+                (ledger.grow(*grant, need, waker, now_ns, after), now_ns)
             });
             match grown {
                 (Ok(Grown::Now), _) => {

@@ -1364,11 +1364,12 @@ impl<M: Machine> Ledger<M> {
             .chain(self.kept_for_growers().into_keys())
             .collect();
         let idle_after = ns(self.policy.idle_after);
+        let grown = self.grown_grants();
         let mut found = Vec::new();
         for (&id, grant) in &self.grants {
             let is_on_way = grant.chain.iter().any(|at| blocked.contains(at));
             let may = !grant.is_shrinking && !grant.is_unlimited && grant.parent.is_none();
-            let may = may && is_on_way && !self.has_promise(id);
+            let may = may && is_on_way && !grown.contains(&id);
             let Some(group) = grant.group.as_ref().filter(|_| may) else {
                 continue;
             };
@@ -1539,6 +1540,7 @@ impl<M: Machine> Ledger<M> {
                 "the promise at {at} is the sum of its grants"
             );
         }
+        self.check_growers();
         for (number, tenant) in &self.tenants {
             assert_eq!(
                 tenant.rank.is_some(),

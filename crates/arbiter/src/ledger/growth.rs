@@ -18,7 +18,8 @@ use crate::shortage::{self, Claim, Running, Shortage, Step};
 
 /// Decisions that are kept.
 const DECISIONS_MAX: usize = 4 * REFUSALS_MAX;
-/// Parts of the memory that two tenants' bytes must differ by for one to come before the other. Without it each byte would change the order.
+/// Parts of the memory that two tenants' bytes must differ by for one to come before the other. Without it each byte would change the order. 64 is
+/// judgement.
 const EXCESS_PARTS: u64 = 64;
 /// Number that no tenant has: room that is kept for those that run.
 pub(super) const NOBODY: u32 = u32::MAX;
@@ -203,17 +204,21 @@ impl<M: Machine> Ledger<M> {
         )
     }
 
+    /// Those that wait for memory.
+    fn waiting_growers(&self) -> impl Iterator<Item = (&u64, &Grower)> {
+        let growers = self.growers.iter();
+        growers.filter(|(_, grower)| grower.decided.is_none())
+    }
+
     /// Those that wait for memory, in their order.
     fn growers_in_order(&self) -> Vec<(Claim, u64)> {
         if self.growers.is_empty() {
             return Vec::new();
         }
         let excesses = self.excesses();
-        let waiting = self
-            .growers
-            .iter()
-            .filter(|(_, grower)| grower.decided.is_none());
-        let claims = waiting.map(|(&number, grower)| (self.claim(grower.grant, &excesses), number));
+        let claims = self
+            .waiting_growers()
+            .map(|(&number, grower)| (self.claim(grower.grant, &excesses), number));
         let mut claims: Vec<_> = claims.collect();
         claims.sort_unstable();
         claims
@@ -324,30 +329,25 @@ impl<M: Machine> Ledger<M> {
         charged.saturating_add(promised).saturating_add(bytes)
     }
 
-    /// Whether a grant was promised memory that it has not charged yet.
-    pub(super) fn has_promise(&self, id: u64) -> bool {
-        let mut all = self.growers.values();
-        all.any(|grower| grower.grant == id && grower.decided == Some(Ok(())))
+    /// Grants that were promised memory that they have not charged yet.
+    pub(super) fn grown_grants(&self) -> BTreeSet<u64> {
+        let grown = self.growers.values();
+        let grown = grown.filter(|grower| grower.decided == Some(Ok(())));
+        grown.map(|grower| grower.grant).collect()
     }
 
     /// Levels that nobody is admitted through, because queries that run wait for them.
     pub(super) fn kept_for_growers(&self) -> BTreeMap<u32, u32> {
-        let waiting = self
-            .growers
-            .values()
-            .filter(|grower| grower.decided.is_none());
+        let waiting = self.waiting_growers();
         waiting
-            .filter_map(|grower| Some((grower.blocked_at?, NOBODY)))
+            .filter_map(|(_, grower)| Some((grower.blocked_at?, NOBODY)))
             .collect()
     }
 
     /// Whether a query that runs waits for a level.
     pub(super) fn is_awaited_by_growers(&self, chain: &[u32]) -> bool {
-        let mut waiting = self
-            .growers
-            .values()
-            .filter(|grower| grower.decided.is_none());
-        waiting.any(|grower| grower.blocked_at.is_some_and(|at| chain.contains(&at)))
+        let mut waiting = self.waiting_growers();
+        waiting.any(|(_, grower)| grower.blocked_at.is_some_and(|at| chain.contains(&at)))
     }
 
     /// Levels that have too little: those above a limit that was lowered, with nobody, and those that somebody waits for, with the first.
@@ -426,11 +426,8 @@ impl<M: Machine> Ledger<M> {
 
     /// Grants of queries that wait for memory.
     fn waiting_grants(&self) -> BTreeSet<u64> {
-        let waiting = self
-            .growers
-            .values()
-            .filter(|grower| grower.decided.is_none());
-        waiting.map(|grower| grower.grant).collect()
+        let waiting = self.waiting_growers();
+        waiting.map(|(_, grower)| grower.grant).collect()
     }
 
     /// Decides about one limit, by what engines say that they can give back.
@@ -507,6 +504,7 @@ impl<M: Machine> Ledger<M> {
         let expected = leaving.filter_map(|grant| {
             let leaving = grant.leaving.as_ref()?;
             Some(match leaving.is_stop {
+                // It may have grown or shrunk since.
                 true => holds(grant, need.is_none()),
                 false => leaving.bytes.min(grant.charged()),
             })
@@ -585,7 +583,10 @@ impl<M: Machine> Ledger<M> {
         let needed_by = path(self, shortage.grant);
         let (id, kind, expected) = match step {
             Step::Ask { grant, bytes } => (grant, DecisionKind::Ask, bytes),
-            Step::Stop { grant } => (grant, DecisionKind::Stop, self.grants[&grant].charged()),
+            Step::Stop { grant } => {
+                let holds = holds(&self.grants[&grant], grower.is_none());
+                (grant, DecisionKind::Stop, holds)
+            }
             Step::Refuse => (shortage.grant, DecisionKind::Refuse, 0),
         };
         if kind == DecisionKind::Refuse && grower.is_none() {
@@ -753,6 +754,16 @@ impl<M: Machine> Ledger<M> {
         for grower in waiting {
             grower.decided = Some(Err(GrowError::Ended));
             after.wake.extend(grower.waker.take());
+        }
+    }
+
+    /// Checks that a query that waits has a grant, and that one that was stopped waits for nothing.
+    #[cfg(any(test, debug_assertions))]
+    pub(super) fn check_growers(&self) {
+        for (number, grower) in self.waiting_growers() {
+            let grant = self.grants.get(&grower.grant);
+            let may_wait = grant.is_some_and(|grant| grant.stop.is_none());
+            assert!(may_wait, "the wait {number} is in vain");
         }
     }
 

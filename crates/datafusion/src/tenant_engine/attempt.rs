@@ -266,8 +266,8 @@ impl Query {
         }
     }
 
-    /// The state of all tries, for a number of partitions. Most tries have the session's. To copy a state, or to build one, takes a tenth of a
-    /// millisecond, because it has all functions.
+    /// The state of all tries, for a number of partitions. Most tries have the session's, and it has all functions: to copy it and build another for
+    /// each try took a fifth of the time of a look-up of one row.
     fn state_of(&self, partitions: usize) -> Cow<'_, SessionState> {
         if self.state.config().target_partitions() == partitions {
             return Cow::Borrowed(&self.state);

@@ -111,10 +111,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl<'a, M: Timers> Own<'a, M> {
     pub(super) fn new(machine: &M, own: &'a Parameters) -> Result<Self, String> {
         let bytes = own.memory_mib(machine.cpus()) * MIB;
-        let memory = Memory::builder()
-            .max(bytes)
-            .stock_max(0)
-            .build_on(machine.clone());
+        let memory = Memory::builder().max(bytes).build_on(machine.clone());
         let memory = memory.map_err(|error| error.to_string())?;
         let tenants = (0..own.tenants).map(|tenant| {
             memory
