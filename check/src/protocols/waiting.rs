@@ -8,10 +8,11 @@ use std::task::{Context, Poll, Waker};
 use bursar::ChargeAsync;
 use bursar_machine::{Event, Machine};
 use bursar_rig::Watched;
+use bursar_rig::bed::Bed;
 
 use super::books::{Books, NO_LIMIT, run};
 use super::charging::{Charging, Holding, some_bytes};
-use super::executor::{self, Bed, Patience};
+use super::executor::{self, Patience};
 use super::locked::locked;
 use crate::model::GroupIndex;
 use crate::random::Random;

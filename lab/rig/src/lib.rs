@@ -9,6 +9,7 @@
 //! | tasks, and checks between their steps | [`Tasks`], [`Watched`], [`Forks`]; on the host `tasks.rs` |
 //! | ticks, timers, work that is bound to a CPU | [`timer`]; on the host `timers.rs` |
 //! | page memory without bytes | [`frames`] |
+//! | a place where a task sleeps until a waker wakes it | [`bed`] |
 //! | numbers from a seed | [`random`] |
 //! | events of `tracing`, with that feature | `told.rs` |
 //!
@@ -16,6 +17,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod bed;
 pub mod frames;
 pub mod random;
 mod tasks;

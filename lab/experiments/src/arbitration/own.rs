@@ -6,10 +6,11 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
 
 use bursar::{Charge, Freshness, Group, Limits, Memory};
 use bursar_arbiter::{Answer, Arbiter, Ask, Engine, Grant, GrowError, Policy, Stop, VictimOrder};
-use bursar_machine::Event;
+use bursar_rig::bed::Bed;
 use bursar_rig::timer::Timers;
 
 use super::desk::{Denied, Desk, Moment, Start};
@@ -57,50 +58,13 @@ impl<M: Timers> Engine for Side<M> {
 
     fn ask(&self, _: u64, answer: Answer) {
         *locked(&self.asked) = Some(answer);
-        self.bed.wake_up();
+        self.bed.wake_by_ref();
     }
 
     fn stop(&self, _: &Arc<Stop>) {
         // Relaxed, as all that stands for a word of the engine: the bed orders it.
         self.is_stopped.store(true, Ordering::Relaxed);
-        self.bed.wake_up();
-    }
-}
-
-/// Place where one task sleeps.
-struct Bed<M: Timers>(Mutex<(bool, Option<Arc<M::Event>>)>);
-
-impl<M: Timers> Bed<M> {
-    fn new() -> Self {
-        Self(Mutex::new((false, None)))
-    }
-
-    fn sleep(&self) {
-        let woken = {
-            let mut state = locked(&self.0);
-            (!state.0).then(|| state.1.insert(Arc::new(M::Event::new())).clone())
-        };
-        if let Some(woken) = woken {
-            woken.wait();
-        }
-        locked(&self.0).0 = false;
-    }
-
-    fn wake_up(&self) {
-        let woken = {
-            let mut state = locked(&self.0);
-            state.0 = true;
-            state.1.take()
-        };
-        if let Some(woken) = woken {
-            woken.set();
-        }
-    }
-}
-
-impl<M: Timers> Wake for Bed<M> {
-    fn wake(self: Arc<Self>) {
-        self.wake_up();
+        self.bed.wake_by_ref();
     }
 }
 
@@ -123,8 +87,8 @@ impl<'a, M: Timers> Own<'a, M> {
         if own.own_stops_largest {
             policy.yielding.victim = VictimOrder::Largest;
         }
-        policy.yielding.ask_after = std::time::Duration::from_millis(own.own_ask_after_ms);
-        policy.yielding.stop_after = std::time::Duration::from_millis(own.own_stop_after_ms);
+        policy.yielding.ask_after = Duration::from_millis(own.own_ask_after_ms);
+        policy.yielding.stop_after = Duration::from_millis(own.own_stop_after_ms);
         Ok(Self {
             tenants: tenants.map_err(|error| error.to_string())?,
             arbiter: Arbiter::new(&memory, policy),
@@ -173,7 +137,7 @@ impl<'a, M: Timers> Own<'a, M> {
                 return Ok(answer);
             }
             told()?;
-            bed.sleep();
+            bed.wait();
             told()?;
         }
     }
@@ -182,7 +146,7 @@ impl<'a, M: Timers> Own<'a, M> {
 impl<M: Timers> Desk for Own<'_, M> {
     fn begin(&self, start: &Start<'_>) -> Result<u64, Denied> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
-        let bed = Arc::new(Bed::new());
+        let bed = Bed::new();
         locked(&self.beds).insert(id, bed.clone());
         let tenant = &self.tenants[start.tenant as usize % self.tenants.len()];
         let is_last = start.nth == self.own.tries;
@@ -303,7 +267,7 @@ impl<M: Timers> Desk for Own<'_, M> {
         self.is_closed.store(true, Ordering::Relaxed);
         let beds: Vec<_> = locked(&self.beds).values().cloned().collect();
         for bed in beds {
-            bed.wake_up();
+            bed.wake_by_ref();
         }
     }
 
