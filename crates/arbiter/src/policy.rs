@@ -30,8 +30,7 @@ pub struct Policy {
 
 /// Settings for running queries that need memory that is not there; see [`crate::Grant::grow`].
 ///
-/// `ask_after` and `victim` were chosen by the experiment `arbitration` of the project's lab. The other defaults are judgement, for queries of 10 ms to
-/// 10 s.
+/// `ask_after` was chosen by the experiment `arbitration` of the project's lab. The other defaults are judgement, for queries of 10 ms to 10 s.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Yielding {
