@@ -10,6 +10,10 @@ import sys
 document = json.load(open(sys.argv[1]))
 machine, figures = document["machine"], document["figures"]
 cpus, hz, herd = machine["cpus"], machine["hz"], figures["herd"]
+if hz is None:
+    upkeep = figures["upkeep"]
+    calls = upkeep["duration_ns"]["samples"] if upkeep else 0
+    sys.exit(f"qemu: the document has {calls} calls, but no ticks a second: the guest's ticks were late, and its configuration was not there")
 if herd is None:
     sys.exit("qemu: the document has no herd: " + "; ".join(it["what"] for it in document["missing"]))
 # Levels of 64 slots, each eight times as coarse as the one before.
