@@ -15,7 +15,7 @@ use bursar_machine::Lock;
 
 use crate::ask::{AdmitError, Ask};
 use crate::decision::Decision;
-use crate::engine::{Answer, Asks, call};
+use crate::engine::{Answer, Asks, Stop, call};
 use crate::ledger::{After, Asked, Call, Ledger, Terms};
 use crate::policy::{Order, Policy};
 use crate::report::{Admissions, Counts, NotWidened};
@@ -190,8 +190,14 @@ impl<M: Machine> Inner<M> {
         }
     }
 
-    fn widen(&self, grant: u64, group: &Group<M>, more: u64) -> Result<u64, NotWidened> {
-        let bytes = self.with(|ledger, _, _| ledger.widen(grant, more))?;
+    fn widen(
+        &self,
+        grant: u64,
+        group: &Group<M>,
+        more: u64,
+        is_before_asks: bool,
+    ) -> Result<u64, NotWidened> {
+        let bytes = self.with(|ledger, _, _| ledger.widen(grant, more, is_before_asks))?;
         self.settle(grant, group);
         Ok(bytes)
     }
@@ -476,6 +482,7 @@ impl<M: Machine> Admit<M> {
                         inner: self.inner.clone(),
                         grant: terms.grant,
                         group,
+                        is_before_asks: false,
                     },
                     width: terms.width,
                     waited: terms.waited,
@@ -567,10 +574,11 @@ impl<M: Machine> Grant<M> {
             inner,
             grant,
             group,
+            ..
         } = &self.widener;
         if bytes >= self.bytes() {
             let more = bytes.saturating_sub(group.reserved());
-            return inner.widen(*grant, group, more);
+            return inner.widen(*grant, group, more, false);
         }
         if let Some(group) = inner.with(|ledger, _, _| ledger.begin_shrink(*grant)) {
             inner.lower(*grant, &group, bytes);
@@ -580,10 +588,13 @@ impl<M: Machine> Grant<M> {
     }
 
     /// Lets the query grow before anybody else is admitted, from now on. For one that cannot run again: it has delivered rows, or this
-    /// is its last try.
-    pub fn grow_first(&self) {
+    /// is its last try. Such a query is not stopped.
+    ///
+    /// # Errors
+    /// The reason why it was told to stop before. Then it must end, and nothing changes.
+    pub fn grow_first(&self) -> Result<(), Arc<Stop>> {
         let Widener { inner, grant, .. } = &self.widener;
-        inner.with(|ledger, _, _| ledger.set_goes_first(*grant));
+        inner.with(|ledger, _, _| ledger.set_goes_first(*grant))
     }
 
     /// Says whether the client has all that it asked for and asks for no more. After [`Policy::idle_after`], the grant of such a
@@ -604,6 +615,7 @@ impl<M: Machine> Drop for Grant<M> {
             inner,
             grant,
             group,
+            ..
         } = &self.widener;
         group.close().expect("a grant's group is not the root");
         if inner.with(|ledger, now_ns, after| ledger.end(*grant, now_ns, after)) {
@@ -618,6 +630,7 @@ pub struct Widener<M: Machine = Host> {
     pub(crate) inner: Arc<Inner<M>>,
     pub(crate) grant: u64,
     pub(crate) group: Group<M>,
+    is_before_asks: bool,
 }
 
 impl<M: Machine> Clone for Widener<M> {
@@ -626,6 +639,7 @@ impl<M: Machine> Clone for Widener<M> {
             inner: self.inner.clone(),
             grant: self.grant,
             group: self.group.clone(),
+            is_before_asks: self.is_before_asks,
         }
     }
 }
@@ -640,12 +654,22 @@ impl<M: Machine> fmt::Debug for Widener<M> {
 const WIDEN_TRIES: u32 = 4;
 
 impl<M: Machine> Widener<M> {
+    /// A handle that makes the grant larger even while others wait to be admitted, but not while running queries wait for memory. For requests that
+    /// end the query if they are refused.
+    pub fn before_asks(&self) -> Self {
+        Self {
+            is_before_asks: true,
+            ..self.clone()
+        }
+    }
+
     /// Makes the grant large enough for `more` bytes beyond what is charged to its group. Never waits. Returns the bytes that it may have then.
     ///
     /// # Errors
     /// [`NotWidened`]. Nothing changes then.
     pub fn widen(&self, more: u64) -> Result<u64, NotWidened> {
-        self.inner.widen(self.grant, &self.group, more)
+        self.inner
+            .widen(self.grant, &self.group, more, self.is_before_asks)
     }
 
     /// Charges `group`, which is the grant's or one below it. If the grant is too small, and nobody waits for what is there, makes it

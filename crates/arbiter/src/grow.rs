@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use bursar::{Charge, ChargeError, Host, Machine};
+use bursar::{Charge, ChargeError, Group, Host, Machine};
 
 use crate::arbiter::{Grant, State, Widener};
 use crate::engine::Engine;
@@ -24,6 +24,8 @@ const TRIES: u32 = 4;
 pub struct Grow<M: Machine = Host> {
     widener: Widener<M>,
     bytes: u64,
+    /// Whether the bytes stay promised when nothing is charged at once.
+    is_kept: bool,
     /// Time since when it waits.
     since_ns: Option<u64>,
     state: State,
@@ -47,12 +49,7 @@ impl<M: Machine> Grant<M> {
     /// # Errors
     /// [`GrowError`].
     pub fn grow(&self, bytes: u64) -> Grow<M> {
-        Grow {
-            widener: self.widener(),
-            bytes,
-            since_ns: None,
-            state: State::New,
-        }
+        self.widener.grow(bytes)
     }
 
     /// Says who can be asked to give back memory of this query, or to end. Takes the place of the one before.
@@ -64,19 +61,87 @@ impl<M: Machine> Grant<M> {
     }
 }
 
+/// A query that waits for room; see [`Widener::wait_for_room`]. Dropping it gives up.
+///
+/// # Panics
+/// If polled after it was ready.
+#[must_use = "a future does nothing unless it is polled"]
+#[derive(Debug)]
+pub struct Room<M: Machine = Host>(Grow<M>);
+
+impl<M: Machine> Widener<M> {
+    /// [`Grant::grow`].
+    ///
+    /// # Errors
+    /// [`GrowError`].
+    pub fn grow(&self, bytes: u64) -> Grow<M> {
+        self.wait(bytes, false)
+    }
+
+    /// Waits as [`Grant::grow`] does, and charges nothing. For a query whose requests cannot wait: it waits before it makes them. The grant keeps
+    /// the bytes for it.
+    ///
+    /// # Errors
+    /// [`GrowError`].
+    pub fn wait_for_room(&self, bytes: u64) -> Room<M> {
+        Room(self.wait(bytes, true))
+    }
+
+    fn wait(&self, bytes: u64, is_kept: bool) -> Grow<M> {
+        Grow {
+            widener: self.clone(),
+            bytes,
+            is_kept,
+            since_ns: None,
+            state: State::New,
+        }
+    }
+}
+
 impl<M: Machine> Future for Grow<M> {
     type Output = Result<Charge<M>, GrowError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = &mut *self;
-        assert!(this.state != State::Done, "polled after it was ready");
-        let answer = this.poll_charge(context);
-        if answer.is_ready() {
-            this.end_wait();
-            this.state = State::Done;
-        }
-        answer
+        self.poll_until(context, |group, bytes| match group.try_charge(bytes) {
+            Ok(charge) => Attempt::Ended(Ok(charge)),
+            Err(ChargeError::LimitReached(reached)) => Attempt::Short {
+                needs_room: reached.limited != group.path(),
+                last: Err(ChargeError::LimitReached(reached)),
+            },
+            Err(error) => Attempt::Ended(Err(error)),
+        })
     }
+}
+
+impl<M: Machine> Future for Room<M> {
+    type Output = Result<(), GrowError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        self.0.poll_until(context, |group, bytes| {
+            let has_room =
+                |group: &Group<M>| group.limits().max.saturating_sub(group.reserved()) >= bytes;
+            let mut above = std::iter::successors(group.parent(), Group::parent);
+            let needs_room = !above.all(|group| has_room(&group));
+            match has_room(group) && !needs_room {
+                true => Attempt::Ended(Ok(())),
+                false => Attempt::Short {
+                    needs_room,
+                    last: Ok(()),
+                },
+            }
+        })
+    }
+}
+
+/// Outcome of a look for memory.
+enum Attempt<T> {
+    Ended(Result<T, ChargeError>),
+    Short {
+        /// A limit above its grant was in the way.
+        needs_room: bool,
+        /// The answer, if others take again and again what was promised.
+        last: Result<T, ChargeError>,
+    },
 }
 
 impl<M: Machine> Grow<M> {
@@ -86,6 +151,7 @@ impl<M: Machine> Grow<M> {
             inner,
             grant,
             group,
+            ..
         } = &self.widener;
         // The first stores the waker before others are asked: they may answer at once.
         for is_last in [false, true] {
@@ -104,7 +170,26 @@ impl<M: Machine> Grow<M> {
         Poll::Ready(Ok(()))
     }
 
-    fn poll_charge(&mut self, context: &mut Context<'_>) -> Poll<Result<Charge<M>, GrowError>> {
+    /// Waits until an attempt ends.
+    fn poll_until<T>(
+        &mut self,
+        context: &mut Context<'_>,
+        attempt: impl Fn(&Group<M>, u64) -> Attempt<T>,
+    ) -> Poll<Result<T, GrowError>> {
+        assert!(self.state != State::Done, "polled after it was ready");
+        let answer = self.poll_attempts(context, attempt);
+        if answer.is_ready() {
+            self.end_wait();
+            self.state = State::Done;
+        }
+        answer
+    }
+
+    fn poll_attempts<T>(
+        &mut self,
+        context: &mut Context<'_>,
+        attempt: impl Fn(&Group<M>, u64) -> Attempt<T>,
+    ) -> Poll<Result<T, GrowError>> {
         let mut tries = 0;
         loop {
             if let State::Waiting(number) = self.state {
@@ -114,24 +199,25 @@ impl<M: Machine> Grow<M> {
                     Poll::Pending => return Poll::Pending,
                 }
             }
-            let charge = self.widener.group.try_charge(self.bytes);
+            let attempted = attempt(&self.widener.group, self.bytes);
             self.end_wait();
+            let needs_room = match attempted {
+                Attempt::Short { needs_room, .. } if tries < TRIES => needs_room,
+                // Others charge what is promised, outside of all grants.
+                Attempt::Short { last: ended, .. } | Attempt::Ended(ended) => {
+                    return Poll::Ready(ended.map_err(GrowError::Charge));
+                }
+            };
             let Widener {
                 inner,
                 grant,
                 group,
+                ..
             } = &self.widener;
-            let needs_room = match charge {
-                Ok(charge) => return Poll::Ready(Ok(charge)),
-                Err(ChargeError::LimitReached(reached)) if tries < TRIES => {
-                    reached.limited != group.path()
-                }
-                // Others charge what is promised, outside of all grants.
-                Err(error) => return Poll::Ready(Err(GrowError::Charge(error))),
-            };
             let need = GrowNeed {
                 bytes: self.bytes,
                 needs_room,
+                is_kept: self.is_kept,
                 since_ns: self.since_ns,
             };
             // Runs the runtime's code, so before the lock.

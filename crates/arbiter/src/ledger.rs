@@ -1252,7 +1252,12 @@ impl<M: Machine> Ledger<M> {
     ///
     /// # Errors
     /// [`NotWidened`]. Nothing changes then.
-    pub(crate) fn widen(&mut self, id: u64, more: u64) -> Result<u64, NotWidened> {
+    pub(crate) fn widen(
+        &mut self,
+        id: u64,
+        more: u64,
+        is_before_asks: bool,
+    ) -> Result<u64, NotWidened> {
         let grant = self.grants.get(&id).ok_or(NotWidened::Ended)?;
         if grant.is_unlimited {
             return Ok(u64::MAX);
@@ -1271,7 +1276,7 @@ impl<M: Machine> Ledger<M> {
                     Ok(missing)
                 }
             }
-            None => self.widened_by(grant, missing),
+            None => self.widened_by(grant, missing, is_before_asks),
         };
         match &widened {
             Ok(_) => self.counts.widened += 1,
@@ -1300,14 +1305,23 @@ impl<M: Machine> Ledger<M> {
     }
 
     /// Lets a grant grow before anybody is admitted.
-    pub(crate) fn set_goes_first(&mut self, id: u64) {
+    pub(crate) fn set_goes_first(&mut self, id: u64) -> Result<(), Arc<Stop>> {
         if let Some(grant) = self.grants.get_mut(&id) {
+            if let Some(stop) = &grant.stop {
+                return Err(stop.clone());
+            }
             grant.goes_first = true;
         }
+        Ok(())
     }
 
     /// Bytes by which a grant grows that misses some: a quarter of what it has, if that is there.
-    fn widened_by(&self, grant: &Grant<M>, missing: u64) -> Result<u64, NotWidened> {
+    fn widened_by(
+        &self,
+        grant: &Grant<M>,
+        missing: u64,
+        is_before_asks: bool,
+    ) -> Result<u64, NotWidened> {
         if grant.is_shrinking {
             return Err(NotWidened::Busy);
         }
@@ -1315,12 +1329,16 @@ impl<M: Machine> Ledger<M> {
             let blocked_at = self.tenants[&number].blocked_at;
             blocked_at.is_some_and(|at| grant.chain.contains(&at))
         };
+        let are_asks_waiting = self.ranks.iter().any(is_awaited);
         let others_wait =
-            || self.ranks.iter().any(is_awaited) || self.is_awaited_by_growers(&grant.chain);
+            || are_asks_waiting && !is_before_asks || self.is_awaited_by_growers(&grant.chain);
         if !grant.goes_first && others_wait() {
             return Err(NotWidened::OthersWait);
         }
-        let wished = missing.max(grant.bytes / 4);
+        let wished = match is_before_asks && are_asks_waiting {
+            true => missing,
+            false => missing.max(grant.bytes / 4),
+        };
         let mut uncharged = None;
         let rooms = grant
             .chain

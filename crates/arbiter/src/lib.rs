@@ -159,7 +159,7 @@ pub use arbiter::{Admit, Arbiter, Grant, Widener};
 pub use ask::{AdmitError, Ask};
 pub use decision::{Decision, DecisionKind};
 pub use engine::{Answer, Engine, Stop};
-pub use grow::Grow;
+pub use grow::{Grow, Room};
 pub use grow_error::GrowError;
 pub use policy::{Order, Policy, VictimOrder, Yielding};
 pub use report::{Admissions, Counts, Granted, NotWidened, Refused, Waiting};

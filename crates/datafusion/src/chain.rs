@@ -36,6 +36,14 @@ impl Chain {
         lowest.unwrap_or(u64::MAX)
     }
 
+    /// Returns whether each limit leaves room for so many bytes more, stock counted as used.
+    #[cfg(feature = "sql")]
+    pub(crate) fn has_room(&self, bytes: u64) -> bool {
+        self.0
+            .iter()
+            .all(|group| group.limits().max.saturating_sub(group.reserved()) >= bytes)
+    }
+
     /// Returns whether the usage of one of the groups is above its `max`.
     pub(crate) fn is_over(&self) -> bool {
         self.0.iter().any(|group| group.is_over_max())

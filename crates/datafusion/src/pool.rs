@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use bursar::{Bytes, Charge, ChargeError, Group, Host, Level, LimitReached, Machine, RemoveError};
+use bursar::{Bytes, ChargeError, Group, Host, Level, LimitReached, Machine, RemoveError};
 use bursar_arbiter::Widener;
 use datafusion_common::Result;
 use datafusion_execution::memory_pool::{
@@ -91,6 +91,8 @@ pub struct GroupPool {
     never_refused: Vec<String>,
     history: Option<History>,
     widener: Option<Widener>,
+    /// The same for requests of consumers that cannot spill: their query would end.
+    widener_before_asks: Option<Widener>,
     /// Bytes of its group up to which no share refuses, because there are as many for it.
     enough: u64,
     /// Most bytes that the query would have had, if a request had not been refused; 0 if none was.
@@ -171,6 +173,7 @@ impl GroupPool {
             asks,
             never_refused: settings.never_refused,
             history: settings.history,
+            widener_before_asks: settings.widener.as_ref().map(Widener::before_asks),
             widener: settings.widener,
             enough: settings.enough,
             needed: AtomicU64::new(0),
@@ -241,6 +244,18 @@ impl GroupPool {
             0 => None,
             needed => Some(needed.max(self.peak())),
         }
+    }
+
+    /// Returns whether the limits leave room for so many bytes more, or spillers hold as many, which they would rather spill than wait.
+    #[cfg(feature = "sql")]
+    pub(crate) fn has_room(&self, bytes: u64) -> bool {
+        self.chain.has_room(bytes) || self.spillable() >= bytes
+    }
+
+    /// Bytes that spillers hold, if there is a share, which counts them.
+    #[cfg(feature = "sql")]
+    pub(crate) fn spillable(&self) -> u64 {
+        self.share.as_ref().map_or(0, |share| share.held().0)
     }
 
     /// Most bytes that the query had reserved, or really took, at one time.
@@ -556,7 +571,16 @@ impl GroupPool {
             // Before it is charged: see `FairShare::grown`.
             share.grown(held, bytes);
         }
-        match self.try_charge(group, bytes) {
+        let widener = match reservation.consumer().can_spill() {
+            true => &self.widener,
+            false => &self.widener_before_asks,
+        };
+        // If the grant is too small, it becomes larger first, if that is possible.
+        let charged = match widener {
+            Some(widener) => widener.try_charge(group, bytes),
+            None => group.try_charge(bytes),
+        };
+        match charged {
             Ok(charge) => {
                 charge.forget();
                 if let Some((sort, part)) = &sort {
@@ -570,14 +594,6 @@ impl GroupPool {
                 }
                 Err(self.refuse(reservation, bytes, Refusal::Charge(error)))
             }
-        }
-    }
-
-    /// Charges a group. If the grant is too small, it becomes larger first, if that is possible.
-    fn try_charge(&self, group: &Group, bytes: u64) -> std::result::Result<Charge, ChargeError> {
-        match &self.widener {
-            Some(widener) => widener.try_charge(group, bytes),
-            None => group.try_charge(bytes),
         }
     }
 

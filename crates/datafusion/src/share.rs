@@ -270,7 +270,7 @@ impl FairShare {
     }
 
     /// Returns the bytes that spillers hold, and how many spillers hold bytes.
-    fn held(&self) -> (u64, u64) {
+    pub(crate) fn held(&self) -> (u64, u64) {
         self.members(|members| {
             let all = members.iter().map(|held| held.bytes());
             all.fold((0, 0), |(sum, active), held| {

@@ -6,7 +6,9 @@ mod prepared;
 mod repeat;
 mod settings;
 mod shape;
+mod source_wait;
 mod stream;
+mod yielder;
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -88,7 +88,8 @@ impl Scene {
         self.builder().build().tenant("t").unwrap()
     }
 
-    /// From now on no grant of the tenant becomes larger: another grant has a part, and somebody waits for more than the rest.
+    /// From now on no grant of the tenant becomes larger for a request that can spill: another grant has a part, and somebody waits for more than
+    /// the rest.
     fn crowd(&self) -> (Grant, Admit) {
         let other = Ask::new(&self.group, "other")
             .least(4 * MIB, 0)
@@ -100,6 +101,25 @@ impl Scene {
         let mut waits = self.arbiter.admit(waits);
         assert!((&mut waits).now_or_never().is_none());
         (other, waits)
+    }
+
+    /// All that a crowd leaves beside one part of the tenant's memory.
+    fn rest(&self) -> Grant {
+        let rest = Ask::new(&self.group, "rest").least(MAX - 4 * MIB - SHARE, 0);
+        self.arbiter.try_admit(rest).unwrap()
+    }
+
+    /// Waits for a query whose first try is refused for want of the rest, and which then gets it.
+    async fn refused_for<F: Future>(&self, rest: impl Into<Option<Grant>>, query: F) -> F::Output {
+        let mut query = Box::pin(query);
+        let has_refused = || !self.history.finished().is_empty();
+        match until(&mut query, has_refused).await {
+            Some(output) => output,
+            None => {
+                drop(rest.into());
+                query.await
+            }
+        }
     }
 
     /// All bytes come back.
@@ -185,6 +205,20 @@ impl PartitionStream for Hungry {
     }
 }
 
+/// Polls a future until it is ready, or until something happens, with the other tasks of the runtime.
+async fn until<F: Future>(future: F, has_happened: impl Fn() -> bool) -> Option<F::Output> {
+    let mut future = std::pin::pin!(future);
+    loop {
+        if let Some(output) = (&mut future).now_or_never() {
+            return Some(output);
+        }
+        if has_happened() {
+            return None;
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
 fn is_exhausted(error: &DataFusionError) -> bool {
     matches!(error.find_root(), DataFusionError::ResourcesExhausted(_))
 }
@@ -257,10 +291,11 @@ fn a_grant_grows_before_a_spill_unless_somebody_waits() {
     let crowd = scene.crowd();
     let before = grant.bytes();
     assert!(spiller.try_grow((4 * MIB) as usize).is_err());
-    assert!(other.try_grow((4 * MIB) as usize).is_err());
     assert_eq!(grant.bytes(), before);
-    drop(crowd);
+    // It cannot spill, so a refusal would end its query.
     other.try_grow((4 * MIB) as usize).unwrap();
+    assert!(grant.bytes() > before);
+    drop(crowd);
     spiller.try_grow((2 * MIB) as usize).unwrap();
 }
 
@@ -349,22 +384,22 @@ async fn a_function_that_panics_gives_all_back() {
 #[tokio::test]
 async fn a_refused_query_runs_again() {
     let scene = scene(MAX);
-    let tenant = scene.tenant();
-    let crowd = scene.crowd();
-    // The build side alone is more than the share of a query.
-    let join = "SELECT a.k, b.s FROM (SELECT k, s FROM t) a JOIN t b ON a.k = b.k AND a.s = b.s";
-    let mut stream = tenant.sql(None, join).await.unwrap();
+    Hungry::register(&scene, FOR_A_SECOND_TRY, MIB, 0);
+    let engine = scene.builder().repeat(Repeat::Always).build();
+    let tenant = engine.tenant("t").unwrap();
+    let (crowd, rest) = (scene.crowd(), scene.rest());
+    let mut stream = tenant.sql(None, "SELECT * FROM hungry").await.unwrap();
     assert_eq!(
         (stream.admitted().tries, stream.admitted().bytes),
         (1, SHARE)
     );
-    let mut found = 0;
+    let first = scene.refused_for(rest, stream.next()).await;
+    let mut found = first.unwrap().unwrap().num_rows();
     while let Some(batch) = stream.next().await {
-        found += batch.unwrap().num_rows() as i64;
+        found += batch.unwrap().num_rows();
     }
-    assert_eq!(found, ROWS);
     let admitted = stream.admitted();
-    assert_eq!(admitted.tries, 2);
+    assert_eq!((found, admitted.tries), (2, 2));
     assert!(admitted.bytes >= 2 * SHARE, "{admitted:?}");
     drop((stream, crowd));
     let tries: Vec<u32> = scene
@@ -384,11 +419,14 @@ async fn the_last_try_is_alone() {
     let hungry = Hungry::register(&scene, SHARE + MIB, MIB, 8 * MIB);
     let engine = scene.builder().repeat(Repeat::Always).build();
     let tenant = engine.tenant("t").unwrap();
-    let (other, waits) = scene.crowd();
+    let ((other, waits), rest) = (scene.crowd(), scene.rest());
     let mut stream = tenant.sql(None, "SELECT * FROM hungry").await.unwrap();
     {
         let mut next = Box::pin(stream.next());
-        assert!((&mut next).now_or_never().is_none());
+        let tries = || scene.history.finished().len();
+        assert!(until(&mut next, || tries() == 1).await.is_none());
+        drop(rest);
+        assert!(until(&mut next, || tries() == 2).await.is_none());
         assert_eq!(hungry.readers(), 2);
         drop(waits);
         assert!((&mut next).now_or_never().is_none());
@@ -448,6 +486,71 @@ async fn the_last_try_waits_for_all_that_there_can_be() {
     scene.assert_all_is_given_back().await;
 }
 
+/// A join of twice as many rows as `t` has. Its build side alone takes half of the tenant's memory.
+const JOIN: &str = "WITH u AS (SELECT k, s FROM t UNION ALL SELECT k + 100000, s FROM t)
+    SELECT a.k, b.s FROM u a JOIN u b ON a.k = b.k AND a.s = b.s";
+const JOINED: i64 = 2 * ROWS;
+
+#[tokio::test]
+async fn a_query_waits_at_its_sources_for_memory_that_others_have() {
+    let scene = scene(MAX);
+    let tenant = scene.tenant();
+    let rest = Ask::new(&scene.group, "rest").least(MAX - SHARE, 0);
+    let rest = scene.arbiter.try_admit(rest).unwrap();
+    let mut stream = tenant.sql(None, JOIN).await.unwrap();
+    let waits = || scene.arbiter.counts().growth_waits > 0;
+    assert!(until(stream.next(), waits).await.is_none());
+    // It has no more than there is, and goes on when the other ends.
+    assert!(scene.group.reserved() <= SHARE);
+    assert!(scene.history.finished().is_empty());
+    drop(rest);
+    let mut found = 0;
+    while let Some(batch) = stream.next().await {
+        found += batch.unwrap().num_rows() as i64;
+    }
+    assert_eq!((found, stream.admitted().tries), (JOINED, 1));
+    drop(stream);
+    scene.assert_all_is_given_back().await;
+}
+
+#[tokio::test]
+async fn a_query_that_waits_at_its_sources_can_be_cancelled() {
+    let scene = scene(MAX);
+    let tenant = scene.tenant();
+    let rest = Ask::new(&scene.group, "rest").least(MAX - SHARE, 0);
+    let rest = scene.arbiter.try_admit(rest).unwrap();
+    let mut stream = tenant.sql(None, JOIN).await.unwrap();
+    let waits = || scene.arbiter.counts().growth_waits > 0;
+    assert!(until(stream.next(), waits).await.is_none());
+    drop((stream, rest));
+    scene.assert_all_is_given_back().await;
+}
+
+#[tokio::test]
+async fn of_two_queries_that_wait_for_each_other_one_is_stopped_and_runs_again() {
+    let scene = scene(MAX);
+    // Both are half done when the memory is used up. Each holds what the other needs.
+    let tenants = [0, 1].map(|score| scene.tenant().score(score));
+    let mut queries = Vec::new();
+    for tenant in &tenants {
+        queries.push(tenant.sql(None, JOIN).await.unwrap());
+    }
+    let ends = queries.into_iter().map(|mut query| async move {
+        let mut found = 0;
+        while let Some(batch) = query.next().await {
+            found += batch.unwrap().num_rows() as i64;
+        }
+        (found, query.admitted().tries)
+    });
+    let ends = futures::future::join_all(ends).await;
+    assert_eq!(ends, [(JOINED, 2), (JOINED, 1)]);
+    let counts = scene.arbiter.counts();
+    assert_eq!((counts.stopped, counts.growth_refused), (1, 0));
+    let decisions = scene.arbiter.decisions();
+    assert!(decisions.iter().all(|it| it.query.contains("query-")));
+    scene.assert_all_is_given_back().await;
+}
+
 /// More than a query has that grows only while nobody waits.
 const FOR_A_SECOND_TRY: u64 = SHARE + MIB;
 /// More than a query ever has beside the other grant of a crowd.
@@ -461,6 +564,7 @@ async fn refused(repeat: Repeat, sql: &str, bytes: u64) -> (usize, Result<i64>) 
     let engine = scene.builder().repeat(repeat).allow(may_all).build();
     let tenant = engine.tenant("t").unwrap();
     let _crowd = scene.crowd();
+    let rest = (repeat == Repeat::Always).then(|| scene.rest());
     let run = async {
         let stream = tenant.sql(None, sql).await;
         let stream = stream.map_err(|error| match error {
@@ -469,7 +573,7 @@ async fn refused(repeat: Repeat, sql: &str, bytes: u64) -> (usize, Result<i64>) 
         })?;
         Ok(rows(&stream.collect().await?))
     };
-    let outcome = run.await;
+    let outcome = scene.refused_for(rest, run).await;
     (hungry.readers(), outcome)
 }
 
@@ -560,9 +664,9 @@ async fn now_keeps_its_value() {
     let hungry = Hungry::register(&scene, SHARE + MIB, MIB, 0);
     let engine = scene.builder().repeat(Repeat::Always).build();
     let tenant = engine.tenant("t").unwrap();
-    let _crowd = scene.crowd();
+    let (_crowd, rest) = (scene.crowd(), scene.rest());
     let stream = tenant.sql(None, "SELECT now() FROM hungry").await.unwrap();
-    let batches = stream.collect().await.unwrap();
+    let batches = scene.refused_for(rest, stream.collect()).await.unwrap();
     assert_eq!(hungry.readers(), 2);
     let now = batches[0].column(0).as_any();
     let now = now
@@ -580,22 +684,21 @@ async fn now_keeps_its_value() {
 #[tokio::test]
 async fn volatile_functions_of_the_program_run_once() {
     for (volatility, tries) in [(Volatility::Volatile, 1), (Volatility::Immutable, 2)] {
-        let scene = scene(MAX);
+        // The join never fits.
+        let scene = scene(MAX / 4);
         let same = |arguments: &[ColumnarValue]| Ok(arguments[0].clone());
         let types = vec![DataType::Int64];
         // It takes the place of DataFusion's function.
         let function = create_udf("random", types, DataType::Int64, volatility, Arc::new(same));
         scene.context.register_udf(function);
         let tenant = scene.tenant();
-        let _crowd = scene.crowd();
-        // Leaves the query that cannot run again no more than its first grant.
-        let rest = MAX - 4 * MIB - SHARE - MIB / 4;
-        let rest = Ask::new(&scene.group, "rest").least(rest, 0);
-        let _rest = (tries == 1).then(|| scene.arbiter.try_admit(rest).unwrap());
         let join = "SELECT random(a.k), b.s FROM t a JOIN t b ON a.k = b.k AND a.s = b.s";
-        let mut stream = tenant.sql(None, join).await.unwrap();
-        let first = stream.next().await.unwrap();
-        assert_eq!((stream.admitted().tries, first.is_ok()), (tries, tries > 1));
+        let stream = tenant.sql(None, join).await.unwrap();
+        assert!(is_exhausted(&stream.collect().await.unwrap_err()));
+        // Its tasks end by themselves.
+        let has_ended = || scene.history.finished().len() >= tries as usize;
+        until(std::future::pending::<()>(), has_ended).await;
+        assert_eq!(scene.history.finished().last().unwrap().tries, tries);
     }
 }
 

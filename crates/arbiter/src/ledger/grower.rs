@@ -13,6 +13,8 @@ pub(super) struct Grower {
     pub(super) since_ns: u64,
     /// A limit above its grant has refused the charge, so a promise is not enough.
     pub(super) needs_room: bool,
+    /// Whether its grant keeps what is promised.
+    pub(super) is_kept: bool,
     pub(super) waker: Option<Waker>,
     pub(super) blocked_at: Option<u32>,
     pub(super) decided: Option<Result<(), GrowError>>,
@@ -36,6 +38,8 @@ pub(crate) struct GrowNeed {
     pub(crate) bytes: u64,
     /// A limit above its grant has refused the charge, so a promise is not enough.
     pub(crate) needs_room: bool,
+    /// Whether its grant keeps what is promised, because the query charges it later.
+    pub(crate) is_kept: bool,
     /// Time since when it waits, if it has waited before.
     pub(crate) since_ns: Option<u64>,
 }

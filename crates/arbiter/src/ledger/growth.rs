@@ -88,6 +88,7 @@ impl<M: Machine> Ledger<M> {
             bytes: need.bytes,
             since_ns: need.since_ns.unwrap_or(now_ns),
             needs_room: need.needs_room,
+            is_kept: need.is_kept,
             waker: None,
             blocked_at: None,
             decided: None,
@@ -255,6 +256,11 @@ impl<M: Machine> Ledger<M> {
                 Ok(()) => {
                     grower.decided = Some(Ok(()));
                     after.wake.extend(grower.waker.take());
+                    if grower.is_kept {
+                        let grant = self.grants.get_mut(&id).expect("just seen");
+                        let kept = grant.charged().saturating_add(bytes).min(grant.bytes);
+                        grant.least = grant.least.max(kept);
+                    }
                 }
                 Err(at) => {
                     grower.blocked_at = Some(at);
@@ -318,12 +324,11 @@ impl<M: Machine> Ledger<M> {
         Ok(())
     }
 
-    /// Bytes that a grant would have: those that are charged to it or promised to other waits of its query, and `bytes`.
+    /// Bytes that a grant would have: those that are charged to it or promised to other waits of its query, and `bytes`. Waits for room share it.
     fn needed(&self, id: u64, bytes: u64) -> u64 {
-        let promised = self
-            .growers
-            .values()
-            .filter(|grower| grower.grant == id && grower.decided == Some(Ok(())));
+        let promised = self.growers.values().filter(|grower| {
+            grower.grant == id && grower.decided == Some(Ok(())) && !grower.is_kept
+        });
         let promised = promised.map(|grower| grower.bytes).sum::<u64>();
         let charged = self.grants[&id].charged();
         charged.saturating_add(promised).saturating_add(bytes)

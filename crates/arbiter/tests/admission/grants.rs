@@ -192,7 +192,7 @@ fn a_grant_that_grows_first_is_not_made_smaller_for_a_waiter() {
     let acme = tenant(&arbiter, "acme", 40);
     let roomy = Ask::new(&acme, "roomy").least(4 * MIB, 0).wanted(40 * MIB);
     let grant = arbiter.try_admit(roomy).unwrap();
-    grant.grow_first();
+    grant.grow_first().unwrap();
     let mut next = waits(arbiter.admit(ask(&acme, "next", 8)));
     arbiter.tick();
     assert!(poll(&mut next).is_pending());

@@ -319,7 +319,7 @@ fn who_cannot_run_again_is_first_and_no_victim_and_who_never_fits_is_refused_at_
         matches!(error, GrowError::NeverFits { max, .. } if max == 100 * MIB),
         "{error}"
     );
-    second.grow_first();
+    second.grow_first().unwrap();
     let mut last_try = grows_later(second.grow(10 * MIB));
     assert!(matches!(
         denied(&mut first.grow(10 * MIB)),

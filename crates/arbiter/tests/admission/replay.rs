@@ -82,7 +82,7 @@ impl<E: Fn(Option<u64>) -> Option<u64>> Replay<E> {
                     Poll::Ready(grant) => {
                         let grant = grant.expect("an estimate makes no query fail");
                         if stream.tries == TRIES_MAX {
-                            grant.grow_first();
+                            grant.grow_first().unwrap();
                         }
                         State::Running(grant, Vec::new(), 0)
                     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bursar::{Group, printable};
 #[cfg(feature = "real-bytes")]
 use bursar_arbiter::AdmitError;
-use bursar_arbiter::{Ask, Grant, Seen};
+use bursar_arbiter::{Ask, Grant, Seen, Stop};
 use datafusion::dataframe::DataFrame;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::context::{SessionContext, SessionState};
@@ -19,6 +19,8 @@ use super::error::TenantEngineError;
 use super::repeat::is_endless;
 use super::settings::Tenant;
 use super::shape;
+use super::source_wait::wait_at_sources;
+use super::yielder::{Yielder, stopped};
 use crate::pool::GroupPool;
 use crate::refusal::REFUSED;
 use crate::share::FairShare;
@@ -51,6 +53,7 @@ pub(super) struct Query {
 pub(super) struct Attempt {
     pub(super) stream: SendableRecordBatchStream,
     pub(super) pool: Arc<GroupPool>,
+    pub(super) yielder: Arc<Yielder>,
     pub(super) grant: Grant,
     pub(super) turn: Turn,
     /// Bytes of its grant when it began.
@@ -69,7 +72,7 @@ pub(super) struct Turn {
     is_known: bool,
 }
 
-/// A try that was refused memory and has ended.
+/// A try that was refused memory, or was stopped, and has ended.
 pub(super) struct Refused {
     /// The group of its grant. Bytes may be charged to it still.
     group: Group,
@@ -245,15 +248,18 @@ impl Query {
         let granted = grant.bytes();
         // It cannot run again, so a refusal would end it.
         if turn.is_last || !self.may_repeat {
-            grant.grow_first();
+            grant.grow_first().expect("nobody can stop it yet");
         }
-        let executed = self.execute(&pool, grant.width());
+        let yielder = Arc::new(Yielder::new(&grant, &pool));
+        grant.attach(yielder.clone());
+        let executed = self.execute(&pool, &yielder, grant.width());
         #[cfg(feature = "real-bytes")]
         let executed = pool.in_query(executed);
         match executed.await {
             Ok((stream, is_endless)) => Ok(Attempt {
                 stream,
                 pool,
+                yielder,
                 grant,
                 turn,
                 granted,
@@ -282,6 +288,7 @@ impl Query {
     async fn execute(
         &self,
         pool: &Arc<GroupPool>,
+        yielder: &Arc<Yielder>,
         width: u32,
     ) -> Result<(SendableRecordBatchStream, bool)> {
         let shared = self.state.runtime_env();
@@ -315,6 +322,7 @@ impl Query {
             };
             let physical = state.create_physical_plan(&plan).await?;
             let is_endless = is_endless(&physical);
+            let physical = wait_at_sources(physical, yielder)?;
             let context = TaskContext::from(&*state).with_runtime(runtime);
             let stream = || execute_stream(physical, Arc::new(context));
             #[cfg(feature = "real-bytes")]
@@ -326,8 +334,24 @@ impl Query {
 }
 
 impl Attempt {
+    /// Ends a try that was told to stop. Only one that can run again is told so.
+    pub(super) fn stopped(self, stop: &Stop) -> Refused {
+        Refused {
+            group: self.grant.group().clone(),
+            turn: self.turn,
+            granted: self.granted,
+            needed: self.pool.peak(),
+            width: self.grant.width(),
+            error: stopped(stop),
+        }
+    }
+
     /// Ends the try. Tells whether its query can run again after this error; otherwise returns the error.
     pub(super) fn refused(self, query: &Query, error: DataFusionError) -> Result<Refused> {
+        if let Some(stop) = self.yielder.stopped() {
+            // Whatever its tasks say.
+            return Ok(self.stopped(&stop));
+        }
         let refused = query.refusal(&self.pool, &self.grant, self.turn, error)?;
         match query.may_repeat && !self.is_endless && !self.turn.is_last {
             true => Ok(refused),

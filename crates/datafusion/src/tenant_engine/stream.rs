@@ -17,7 +17,7 @@ use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream};
 use datafusion::physical_plan::common::collect;
 use futures_core::Stream;
 
-use super::attempt::{Attempt, Query};
+use super::attempt::{Attempt, Query, Refused};
 use crate::report::QueryReport;
 
 /// The rows of a query that was admitted. All that the query has is given back at the end of the stream, at an error, and when the stream
@@ -145,6 +145,11 @@ impl TenantStream {
         collect(Box::pin(self)).await
     }
 
+    fn run_again(&mut self, refused: Refused) {
+        let again = self.query.clone().again(refused);
+        self.state = State::Again(Box::pin(again));
+    }
+
     /// Notes what the query took.
     fn record(&self, attempt: &Attempt) {
         let (peak, width) = (attempt.pool.peak(), attempt.grant.width());
@@ -225,6 +230,11 @@ impl TenantStream {
     ) -> Poll<Option<DataFusionError>> {
         let bytes_max = self.query.tenant.engine.hold_first;
         loop {
+            if let Some(stop) = attempt.yielder.poll_stopped(context) {
+                drop(held);
+                self.run_again(attempt.stopped(&stop));
+                return Poll::Ready(None);
+            }
             match attempt.stream.as_mut().poll_next(context) {
                 Poll::Pending => {
                     self.state = State::Holding(held, attempt);
@@ -233,7 +243,12 @@ impl TenantStream {
                 Poll::Ready(Some(Ok(batch))) if batch.num_rows() == 0 => {}
                 Poll::Ready(Some(Ok(batch))) => {
                     if !held.hold(batch, &attempt, bytes_max) {
-                        attempt.grant.grow_first();
+                        // If it was told to stop, no row was delivered yet.
+                        if let Err(stop) = attempt.grant.grow_first() {
+                            drop(held);
+                            self.run_again(attempt.stopped(&stop));
+                            return Poll::Ready(None);
+                        }
                         self.state = State::Delivering(held, attempt, false);
                         return Poll::Ready(None);
                     }
@@ -242,8 +257,7 @@ impl TenantStream {
                     drop(take(&mut held));
                     match attempt.refused(&self.query, error) {
                         Ok(refused) => {
-                            let again = self.query.clone().again(refused);
-                            self.state = State::Again(Box::pin(again));
+                            self.run_again(refused);
                             return Poll::Ready(None);
                         }
                         Err(error) => return Poll::Ready(Some(error)),

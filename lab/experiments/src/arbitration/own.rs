@@ -185,7 +185,7 @@ impl<M: Timers> Desk for Own<'_, M> {
             }
         };
         if is_last {
-            grant.grow_first();
+            grant.grow_first().expect("it was just admitted");
         }
         let side = Arc::new(Side {
             can_spill: start.query.can_spill,

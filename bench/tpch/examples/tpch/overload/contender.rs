@@ -37,6 +37,8 @@ pub enum Pool {
     Engine,
     /// The same, and it never knows what a query took before
     NoEstimates,
+    /// The same, and it takes a tenth of what a query took before for what it will take
+    LowEstimates,
 }
 
 impl Pool {
@@ -48,6 +50,7 @@ impl Pool {
             Self::Fixed => "fixed parts",
             Self::Engine => "tenant engine",
             Self::NoEstimates => "tenant engine without estimates",
+            Self::LowEstimates => "tenant engine, estimates / 10",
         }
     }
 
@@ -101,7 +104,7 @@ impl Contender {
             Pool::Fixed => (0..options.streams())
                 .map(|_| one(Arc::new(GreedyMemoryPool::new(limit / options.streams()))))
                 .collect::<Result<_, _>>()?,
-            Pool::Engine | Pool::NoEstimates => {
+            Pool::Engine | Pool::NoEstimates | Pool::LowEstimates => {
                 let memory = Memory::builder()
                     .max(bytes)
                     .high_policy(HighPolicy::Owe)
@@ -110,9 +113,11 @@ impl Contender {
                 let arbiter = Arbiter::new(&memory, Policy::default());
                 let shared = session(tables, partitions, None)?;
                 let mut engine = TenantEngine::builder(&shared, &arbiter);
-                if pool == Pool::NoEstimates {
-                    engine = engine.shapes_max(0);
-                }
+                engine = match pool {
+                    Pool::NoEstimates => engine.shapes_max(0),
+                    Pool::LowEstimates => engine.estimate(|bytes| bytes / 10),
+                    _ => engine,
+                };
                 let engine = engine.build();
                 let limits = Limits::max(bytes * options.tenant_percent / 100);
                 let tenant = |number| {

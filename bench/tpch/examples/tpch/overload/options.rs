@@ -42,7 +42,7 @@ pub struct Options {
     #[arg(
         long,
         value_delimiter = ',',
-        default_value = "greedy,fair,fixed,engine,no-estimates"
+        default_value = "greedy,fair,fixed,engine,no-estimates,low-estimates"
     )]
     pub pools: Vec<Pool>,
     #[command(flatten)]

@@ -1,0 +1,91 @@
+//! A try as the arbiter talks to it: it may be told to stop, so that others can go on.
+
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::task::{Context, Waker};
+
+use bursar_arbiter::{Answer, Engine, Grant, Room, Stop, Widener};
+use datafusion::error::DataFusionError;
+
+use crate::pool::GroupPool;
+
+/// Fewest bytes that a source waits for. 64 KiB is judgement.
+const WAIT_MIN: u64 = 64 << 10;
+/// Part of the bytes of a query that its next request may need, however little it grew with its last batch: a join makes its table when it has
+/// all rows of its build side. A quarter is judgement. Such a table takes 16 to 24 bytes a row.
+const PART_WAITED: u64 = 4;
+/// Most bytes that a source waits for beyond those that its query took with its last batch. 64 MiB is judgement.
+const WAIT_MAX: u64 = 64 << 20;
+
+/// The side of a try that an arbiter talks to. The arbiter keeps it until the grant ends, so it keeps nothing of the query.
+pub(super) struct Yielder {
+    widener: Widener,
+    pool: Weak<GroupPool>,
+    stop: OnceLock<Arc<Stop>>,
+    /// The task that polls the rows of the query.
+    waker: Mutex<Option<Waker>>,
+}
+
+impl Yielder {
+    pub(super) fn new(grant: &Grant, pool: &Arc<GroupPool>) -> Self {
+        Self {
+            widener: grant.widener(),
+            pool: Arc::downgrade(pool),
+            stop: OnceLock::new(),
+            waker: Mutex::new(None),
+        }
+    }
+
+    /// Returns why the try was told to stop, if it was.
+    pub(super) fn stopped(&self) -> Option<Arc<Stop>> {
+        self.stop.get().cloned()
+    }
+
+    /// Does the same. The task is woken when that changes.
+    pub(super) fn poll_stopped(&self, context: &Context<'_>) -> Option<Arc<Stop>> {
+        // Runs the runtime's code, so before the lock; and so does the drop of the one before.
+        let waker = Some(context.waker().clone());
+        let _before = self.exchange_waker(waker);
+        self.stopped()
+    }
+
+    fn exchange_waker(&self, waker: Option<Waker>) -> Option<Waker> {
+        let mut place = self.waker.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::replace(&mut place, waker)
+    }
+
+    /// Returns a wait for memory, if the query has grown since the last call, when it had `reserved_before` bytes, and has too little room for
+    /// what it may need next. Sets `reserved_before` to what it has now.
+    pub(super) fn wait_for_room(&self, reserved_before: &mut Option<u64>) -> Option<Room> {
+        let pool = self.pool.upgrade()?;
+        let reserved = pool.group().reserved();
+        let grown = reserved.saturating_sub(reserved_before.replace(reserved)?);
+        let part = (reserved / PART_WAITED).clamp(WAIT_MIN, WAIT_MAX);
+        let next = grown.max(part);
+        (grown > 0 && !pool.has_room(next)).then(|| self.widener.wait_for_room(next))
+    }
+}
+
+impl Engine for Yielder {
+    fn reclaimable(&self) -> u64 {
+        0
+    }
+
+    fn ask(&self, _bytes: u64, answer: Answer) {
+        answer.cannot();
+    }
+
+    fn stop(&self, stop: &Arc<Stop>) {
+        // The first one counts.
+        let _ = self.stop.set(stop.clone());
+        if let Some(waker) = self.exchange_waker(None) {
+            waker.wake();
+        }
+    }
+}
+
+/// The error of a try that was stopped.
+pub(super) fn stopped(stop: &Stop) -> DataFusionError {
+    DataFusionError::ResourcesExhausted(format!(
+        "the query was stopped so that others can go on\n{stop}"
+    ))
+}
