@@ -157,8 +157,14 @@ impl<M: Machine> Inner<M> {
                 Some((*id, bytes))
             });
             let said = said.collect();
-            let calls =
-                self.with(|ledger, now_ns, after| ledger.decide(&needy, &said, now_ns, after));
+            let (calls, decided) = self.with(|ledger, now_ns, after| {
+                let before = ledger.decided_so_far();
+                let calls = ledger.decide(&needy, &said, now_ns, after);
+                (calls, ledger.decided_since(before))
+            });
+            for decision in &decided {
+                self.trace.decided(decision);
+            }
             for (engine, grant, told) in calls {
                 match told {
                     Call::Ask { bytes, decision } => {
@@ -197,7 +203,8 @@ impl<M: Machine> Inner<M> {
         more: u64,
         is_before_asks: bool,
     ) -> Result<u64, NotWidened> {
-        let bytes = self.with(|ledger, _, _| ledger.widen(grant, more, is_before_asks))?;
+        let bytes =
+            self.with(|ledger, now_ns, _| ledger.widen(grant, more, is_before_asks, now_ns))?;
         self.settle(grant, group);
         Ok(bytes)
     }
@@ -654,8 +661,9 @@ impl<M: Machine> fmt::Debug for Widener<M> {
 const WIDEN_TRIES: u32 = 4;
 
 impl<M: Machine> Widener<M> {
-    /// A handle that makes the grant larger even while others wait to be admitted, but not while running queries wait for memory. For requests that
-    /// end the query if they are refused.
+    /// A handle that makes the grant larger even while others wait, if the memory is there. For requests that end the query if they are refused.
+    /// Memory is kept from it only for queries that run, come before it in the [order](crate#yielding), and have waited for
+    /// [`crate::Yielding::passed_max`].
     pub fn before_asks(&self) -> Self {
         Self {
             is_before_asks: true,

@@ -14,6 +14,17 @@ pub enum DecisionKind {
     Refuse,
 }
 
+impl DecisionKind {
+    /// Its name in documents: `ask`, `stop` or `refuse`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ask => "ask",
+            Self::Stop => "stop",
+            Self::Refuse => "refuse",
+        }
+    }
+}
+
 /// A decision that an arbiter made in a shortage; see [`crate::Arbiter::decisions`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]

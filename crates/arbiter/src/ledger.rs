@@ -1257,6 +1257,7 @@ impl<M: Machine> Ledger<M> {
         id: u64,
         more: u64,
         is_before_asks: bool,
+        now_ns: u64,
     ) -> Result<u64, NotWidened> {
         let grant = self.grants.get(&id).ok_or(NotWidened::Ended)?;
         if grant.is_unlimited {
@@ -1276,7 +1277,7 @@ impl<M: Machine> Ledger<M> {
                     Ok(missing)
                 }
             }
-            None => self.widened_by(grant, missing, is_before_asks),
+            None => self.widened_by(id, missing, is_before_asks, now_ns),
         };
         match &widened {
             Ok(_) => self.counts.widened += 1,
@@ -1318,10 +1319,12 @@ impl<M: Machine> Ledger<M> {
     /// Bytes by which a grant grows that misses some: a quarter of what it has, if that is there.
     fn widened_by(
         &self,
-        grant: &Grant<M>,
+        id: u64,
         missing: u64,
         is_before_asks: bool,
+        now_ns: u64,
     ) -> Result<u64, NotWidened> {
+        let grant = &self.grants[&id];
         if grant.is_shrinking {
             return Err(NotWidened::Busy);
         }
@@ -1329,13 +1332,13 @@ impl<M: Machine> Ledger<M> {
             let blocked_at = self.tenants[&number].blocked_at;
             blocked_at.is_some_and(|at| grant.chain.contains(&at))
         };
-        let are_asks_waiting = self.ranks.iter().any(is_awaited);
         let others_wait =
-            || are_asks_waiting && !is_before_asks || self.is_awaited_by_growers(&grant.chain);
-        if !grant.goes_first && others_wait() {
+            self.ranks.iter().any(is_awaited) || self.is_awaited_by_growers(&grant.chain);
+        let may_pass = || grant.goes_first || is_before_asks && !self.is_kept_from(id, now_ns);
+        if others_wait && !may_pass() {
             return Err(NotWidened::OthersWait);
         }
-        let wished = match is_before_asks && are_asks_waiting {
+        let wished = match others_wait && !grant.goes_first {
             true => missing,
             false => missing.max(grant.bytes / 4),
         };

@@ -42,7 +42,8 @@
 //!   it has waited for [`Policy::narrow_after`]. The width of a grant never changes.
 //! * **While nobody waits, a query grows before it spills.** A charge beyond the grant makes the grant larger, if the room is neither
 //!   charged nor promised ([`Grant::try_charge`], [`Widener::widen`]). While somebody waits for a limit on its way, it does not, and what a
-//!   grant has above its `least` and its peak goes to those that wait.
+//!   grant has above its `least` and its peak goes to those that wait. A request that would end its query if it were refused comes first
+//!   ([`Widener::before_asks`]).
 //! * **An ask from inside a grant never waits.** An ask for the grant's group, or for one below it, is served from that grant or refused.
 //! * **The end.** Dropping a grant closes its group. Bytes that are still charged count until they return, and their return wakes
 //!   those that wait.
@@ -132,8 +133,8 @@
 //! ([`Arbiter::start_ticker`]).
 //!
 //! # Events
-//! With the feature `tracing`, each arbiter makes events with the target `bursar`: `admitted` (debug), `waits to be admitted` (info) and
-//! `not admitted` (warn), at most ten a second of each.
+//! With the feature `tracing`, each arbiter makes events with the target `bursar`: `admitted` (debug), `waits to be admitted` (info),
+//! `not admitted` and `decided in a shortage` (warn), at most ten a second of each.
 //!
 //! # After a fork
 //! A child forgets the asks that waited: their tasks are in the parent. A future that the child polls asks anew. Grants stay, as the bytes

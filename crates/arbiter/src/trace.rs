@@ -10,6 +10,7 @@ use bursar::{Group, Machine};
 use bursar_machine::EventRate;
 
 use crate::ask::{AdmitError, Ask};
+use crate::decision::Decision;
 
 /// Interval between two events of a kind.
 #[cfg(feature = "tracing")]
@@ -24,6 +25,8 @@ pub(crate) struct Trace<M: Machine> {
     waits: EventRate<M::Word>,
     #[cfg(feature = "tracing")]
     refused: EventRate<M::Word>,
+    #[cfg(feature = "tracing")]
+    decided: EventRate<M::Word>,
 }
 
 /// Makes an event, if it is due and a subscriber wants it.
@@ -51,6 +54,8 @@ impl<M: Machine> Trace<M> {
             waits: EventRate::new(INTERVAL_NS),
             #[cfg(feature = "tracing")]
             refused: EventRate::new(INTERVAL_NS),
+            #[cfg(feature = "tracing")]
+            decided: EventRate::new(INTERVAL_NS),
         }
     }
 
@@ -75,5 +80,15 @@ impl<M: Machine> Trace<M> {
             group = %bursar::printable(&ask.group.path()), query = %bursar::printable(&ask.name),
             why = %error,
             "not admitted");
+    }
+
+    /// A query must yield, or is refused because nobody can.
+    pub(crate) fn decided(&self, decision: &Decision) {
+        event!(self, decided, WARN,
+            decision = decision.number, decided = decision.kind.name(),
+            query = %bursar::printable(&decision.query), needed_by = %bursar::printable(&decision.needed_by),
+            limited = %bursar::printable(&decision.limited),
+            missing = decision.missing, charged = decision.charged, expected = decision.expected,
+            "decided in a shortage");
     }
 }

@@ -13,7 +13,7 @@ use bursar_rig::told::{Told, line};
 use tracing::{Event, subscriber};
 
 #[test]
-fn grants_waits_and_refusals_are_told_once_each() {
+fn grants_waits_refusals_and_decisions_are_told_once_each() {
     let (lines, told) = mpsc::channel();
     // Each panics as well, which harms nobody.
     let told_and_gone = Told(move |event: &Event<'_>| {
@@ -34,12 +34,17 @@ fn grants_waits_and_refusals_are_told_once_each() {
         assert!(waits.as_mut().poll(&mut context).is_pending());
         assert!(waits.as_mut().poll(&mut context).is_pending());
         arbiter.try_admit(ask("third", 9)).expect_err("never fits");
+        let beside = acme.try_charge(1 << 20).expect("room");
+        let mut grow = pin!(grant.grow(8 << 20));
+        assert!(grow.as_mut().poll(&mut context).is_ready());
+        drop(beside);
         drop(grant);
     });
     let expected = [
         "debug: message=admitted left_out=0 group=/acme\\n/first bytes=6291456 width=1",
         "info: message=waits to be admitted left_out=0 group=/acme\\n query=second",
         "warn: message=not admitted left_out=0 group=/acme\\n query=third why=the query needs at least 9.00 MiB, and /acme\\n may have at most 8.00 MiB",
+        "warn: message=decided in a shortage left_out=0 decision=1 decided=refuse query=/acme\\n/first needed_by=/acme\\n/first limited=/acme\\n missing=1048576 charged=0 expected=0",
     ];
     assert_eq!(told.try_iter().collect::<Vec<_>>(), expected);
 }

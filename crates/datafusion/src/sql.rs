@@ -76,7 +76,7 @@ impl View {
         self
     }
 
-    /// Adds the grants and the waiting asks of an arbiter, in `bursar_admissions()`.
+    /// Adds the grants and the waiting asks of an arbiter, in `bursar_admissions()`, and what it decided in shortages, in `bursar_decisions()`.
     pub fn arbiter(mut self, arbiter: &Arbiter) -> Self {
         self.arbiter = Some(arbiter.clone());
         self
@@ -91,7 +91,7 @@ impl View {
         self
     }
 
-    /// Registers the table functions `bursar_memory()`, `bursar_history()` and `bursar_admissions()` with a session.
+    /// Registers the table functions `bursar_memory()`, `bursar_history()`, `bursar_admissions()` and `bursar_decisions()` with a session.
     ///
     /// All statements of the session see what this view has, and nothing else of the memory.
     ///
@@ -102,6 +102,9 @@ impl View {
     /// next, then one for each of the last 16 that were refused. `state` is `running`, `waiting` or `refused`, and `seconds` is the time since
     /// the grant, the ask or the refusal. Of a grant, `bytes` are what it may have; of a waiting ask, those without which it cannot run.
     /// `blocked_by` is the group whose limit is in its way, and `why` the reason of a refusal.
+    ///
+    /// `bursar_decisions()` has a row for each of the last 64 decisions in shortages ([`bursar_arbiter::Decision`]) about a query in view, oldest
+    /// first. `decided` is `ask`, `stop` or `refuse`. `needed_by` is null if a limit was lowered, or if that query is not in view.
     pub fn register(&self, context: &SessionContext) {
         let function = |table| {
             Arc::new(Function {
@@ -112,6 +115,7 @@ impl View {
         context.register_udtf("bursar_memory", function(Table::Memory));
         context.register_udtf("bursar_history", function(Table::History));
         context.register_udtf("bursar_admissions", function(Table::Admissions));
+        context.register_udtf("bursar_decisions", function(Table::Decisions));
     }
 
     fn contains(&self, path: &str) -> bool {
@@ -126,6 +130,7 @@ enum Table {
     Memory,
     History,
     Admissions,
+    Decisions,
 }
 
 /// A function that makes a table.
@@ -150,6 +155,7 @@ impl TableFunctionImpl for Function {
             }
             (Table::History, _) => return plan_err!("bursar_history takes no argument"),
             (Table::Admissions, _) => return plan_err!("bursar_admissions takes no argument"),
+            (Table::Decisions, _) => return plan_err!("bursar_decisions takes no argument"),
         };
         let rows = Rows {
             view: self.view.clone(),
@@ -201,6 +207,7 @@ impl PartitionStream for Rows {
             Table::Memory => memory_columns(&self.view, self.freshness),
             Table::History => history_columns(&self.view),
             Table::Admissions => admissions_columns(&self.view),
+            Table::Decisions => decisions_columns(&self.view),
         };
         let batch = RecordBatch::try_new(self.schema.clone(), columns);
         let batch = batch.expect("each column has the type of its field and a value for each row");
@@ -257,6 +264,19 @@ impl Table {
                 ("is_kept_room", Boolean, true),
                 ("blocked_by", Utf8, true),
                 ("why", Utf8, true),
+            ],
+            Self::Decisions => &[
+                ("number", Int64, false),
+                ("decided", Utf8, false),
+                ("path", Utf8, false),
+                ("needed_by", Utf8, true),
+                ("limited", Utf8, false),
+                ("missing", Int64, false),
+                ("charged", Int64, false),
+                ("expected", Int64, false),
+                ("said", Int64, true),
+                ("seen", Int64, true),
+                ("seconds", Float64, false),
             ],
         };
         let field = |(name, kind, is_nullable): &(&str, DataType, bool)| {
@@ -488,5 +508,28 @@ fn admissions_columns(view: &View) -> Vec<ArrayRef> {
         Arc::new(all().map(|row| row.is_kept_room).collect::<BooleanArray>()),
         texts(all().map(|row| row.blocked_by)),
         texts(all().map(|row| row.why.as_deref())),
+    ]
+}
+
+/// A row for each decision about a query in view.
+fn decisions_columns(view: &View) -> Vec<ArrayRef> {
+    let arbiter = view.arbiter.as_ref();
+    let mut rows = arbiter.map_or_else(Vec::new, Arbiter::decisions);
+    rows.retain(|row| view.contains(&row.query));
+    let all = || rows.iter();
+    // A lowered limit has no query, and that of another tenant is not in view.
+    let in_view = |path: &str| !path.is_empty() && view.contains(path);
+    vec![
+        numbers(all().map(|row| Some(row.number))),
+        texts(all().map(|row| Some(row.kind.name()))),
+        texts(all().map(|row| Some(&row.query[..]))),
+        texts(all().map(|row| Some(&row.needed_by[..]).filter(|path| in_view(path)))),
+        texts(all().map(|row| Some(&row.limited[..]))),
+        numbers(all().map(|row| Some(row.missing))),
+        numbers(all().map(|row| Some(row.charged))),
+        numbers(all().map(|row| Some(row.expected))),
+        numbers(all().map(|row| row.said)),
+        numbers(all().map(|row| row.seen)),
+        seconds(all().map(|row| row.age)),
     ]
 }

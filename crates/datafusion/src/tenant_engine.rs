@@ -45,7 +45,7 @@ const SHAPES_MAX: usize = 4096;
 ///    ([`bursar_arbiter::Policy::default_percent`]), and waits until it can have that, perhaps with fewer partitions,
 /// 3. plans and runs it with as many partitions as it was granted, in a [`GroupPool`](crate::GroupPool) of the grant's group. Its spillers
 ///    share that grant, unless its shape is known: then nothing is refused until the grant is used up. `RepartitionExec` is never refused.
-///    A request that the grant is too small for makes it larger, while nobody waits,
+///    A request that the grant is too small for makes it larger, while nobody waits; if its consumer cannot spill, also while others wait,
 /// 4. gives back all at the end of the stream, and when it is dropped.
 ///
 /// **Again.** If it is refused memory before its first rows were delivered, all that it had is given back, and it waits until it can have
@@ -53,8 +53,13 @@ const SHAPES_MAX: usize = 4096;
 /// alone in its tenant, with all that the tenant may have; earlier if it is known to need as much. See [`Repeat`] for the queries that never
 /// run twice. `now()` keeps its value.
 ///
+/// **Waits.** A query that grows looks for memory at its sources, before each batch. If there is little left, and its spillers hold less than it may need
+/// next, its sources stay pending until others give memory back. It keeps what it has. If queries wait for each other, the arbiter stops one
+/// ([`bursar_arbiter`'s page](bursar_arbiter#yielding) has the order), and that one runs again. A query that cannot run again is never stopped.
+/// [`Arbiter::decisions`] tells who was stopped, and for whom.
+///
 /// The groups of tenants are the program's: it makes them before, with their limits, and keeps their handles. The arbiter needs a ticker
-/// ([`Arbiter::start_ticker`]) if the groups have bytes outside of queries, or waits are bounded.
+/// ([`Arbiter::start_ticker`]): it notices the end of waits that time alone ends.
 ///
 /// ```
 /// use bursar::{Limits, Memory};

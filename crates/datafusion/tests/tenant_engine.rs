@@ -546,8 +546,18 @@ async fn of_two_queries_that_wait_for_each_other_one_is_stopped_and_runs_again()
     assert_eq!(ends, [(JOINED, 2), (JOINED, 1)]);
     let counts = scene.arbiter.counts();
     assert_eq!((counts.stopped, counts.growth_refused), (1, 0));
-    let decisions = scene.arbiter.decisions();
-    assert!(decisions.iter().all(|it| it.query.contains("query-")));
+    let context = SessionContext::new();
+    let view = View::new(&scene.memory).arbiter(&scene.arbiter);
+    view.below("/t").register(&context);
+    let sql = "SELECT decided, path, needed_by, limited, seen > 0 AS gave FROM bursar_decisions()";
+    let shown = context.sql(sql).await.unwrap().to_string().await.unwrap();
+    let [decision] = &scene.arbiter.decisions()[..] else {
+        panic!("{shown}");
+    };
+    let (query, needed_by) = (&decision.query, &decision.needed_by);
+    let row = format!("| stop | {query} | {needed_by} | /t | true |");
+    let shown = shown.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(shown.contains(&row), "{shown}");
     scene.assert_all_is_given_back().await;
 }
 

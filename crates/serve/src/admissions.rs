@@ -108,6 +108,6 @@ impl<'a> From<&'a Refused> for Refusal<'a> {
     }
 }
 
-fn ns(duration: Duration) -> u64 {
+pub(crate) fn ns(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

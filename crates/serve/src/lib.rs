@@ -19,6 +19,7 @@
 //! | `GET /v1/refusals` | the last refusals as JSON, each with the tree of its moment |
 //! | `GET /v1/leftovers` | groups that have ended with bytes charged as JSON, the biggest first |
 //! | `GET /v1/admissions` | grants, waiters and counts of the arbiter as JSON; only if [the program gave one](Builder::arbiter) |
+//! | `GET /v1/decisions` | the last decisions of that arbiter in shortages as JSON: who was asked for memory, stopped or refused, and for whom |
 //! | `GET /metrics` | OpenMetrics text, as [`bursar_prometheus`] has it |
 //! | `GET /v1/groups/acme/` | the files and the children of `/acme`, a line each |
 //! | `GET /v1/groups/acme/memory.max` | a file, as in cgroup v2: `memory.current`, `memory.max`, `memory.high`, `memory.low`, `memory.min`, `memory.peak`, `memory.events`, `memory.events.local`, `memory.pressure`, `memory.stat` |
@@ -61,6 +62,7 @@ mod guides {
 mod admissions;
 mod clock;
 mod connection;
+mod decisions;
 mod error;
 mod files;
 mod find;

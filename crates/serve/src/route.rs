@@ -10,6 +10,7 @@ use bursar_prometheus::{Collector, openmetrics};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::admissions::Document as Admitted;
+use crate::decisions::Document as Decided;
 use crate::files;
 use crate::request::{Refusal, Request, Status, decode, quoted};
 use crate::response::Response;
@@ -28,9 +29,10 @@ GET /v1/groups/tenant/              files and children of /tenant; names are per
 GET /v1/groups/tenant/memory.max    a file, as in cgroup v2
 ";
 
-/// A line more, if the program gave an arbiter.
+/// Lines more, if the program gave an arbiter.
 const INDEX_OF_ARBITER: &str = "\
 GET /v1/admissions                  grants, waiters and counts of the program's arbiter as JSON
+GET /v1/decisions                   its last decisions in shortages as JSON: who was asked, stopped or refused, and for whom
 ";
 
 /// All but these characters are encoded in names: they mean nothing in a path.
@@ -93,6 +95,10 @@ impl Routes {
             ("/v1/admissions", Some(arbiter)) => {
                 no_parameters(request)?;
                 Ok(Response::json(line(&Admitted::new(&arbiter.admissions()))))
+            }
+            ("/v1/decisions", Some(arbiter)) => {
+                no_parameters(request)?;
+                Ok(Response::json(line(&Decided::new(&arbiter.decisions()))))
             }
             ("/metrics", _) => {
                 no_parameters(request)?;

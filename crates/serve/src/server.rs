@@ -95,7 +95,7 @@ impl Builder {
         Self { patience, ..self }
     }
 
-    /// Shows the admissions of this arbiter. Without one, there is no `/v1/admissions`.
+    /// Shows the admissions of this arbiter. Without one, there is no `/v1/admissions` and no `/v1/decisions`.
     pub fn arbiter(self, arbiter: &Arbiter) -> Self {
         Self {
             arbiter: Some(arbiter.clone()),

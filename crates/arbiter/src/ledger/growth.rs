@@ -386,6 +386,24 @@ impl<M: Machine> Ledger<M> {
         }
     }
 
+    /// Whether memory on a grant's way is kept for a query that runs, comes before it in the order, and has waited for long.
+    pub(super) fn is_kept_from(&self, id: u64, now_ns: u64) -> bool {
+        let passed_max_ns = ns(self.policy.yielding.passed_max);
+        let chain = &self.grants[&id].chain;
+        let old = self.waiting_growers().filter(|(_, grower)| {
+            let is_on_way = grower.blocked_at.is_some_and(|at| chain.contains(&at));
+            is_on_way && now_ns.saturating_sub(grower.since_ns) >= passed_max_ns
+        });
+        let old: Vec<u64> = old.map(|(_, grower)| grower.grant).collect();
+        if old.is_empty() {
+            return false;
+        }
+        let excesses = self.excesses();
+        let own = self.claim(id, &excesses);
+        old.into_iter()
+            .any(|other| self.claim(other, &excesses) < own)
+    }
+
     /// Limits that have too little, and the engines whose word counts. Forgets those whose time is over.
     pub(crate) fn needy(&mut self, now_ns: u64) -> Vec<Needy> {
         self.end_late(now_ns);
@@ -770,6 +788,20 @@ impl<M: Machine> Ledger<M> {
             let may_wait = grant.is_some_and(|grant| grant.stop.is_none());
             assert!(may_wait, "the wait {number} is in vain");
         }
+    }
+
+    /// Number of the last decision.
+    pub(crate) fn decided_so_far(&self) -> u64 {
+        self.decided_so_far
+    }
+
+    /// Decisions with a higher number, oldest first.
+    pub(crate) fn decided_since(&self, number: u64) -> Vec<Decision> {
+        let decisions = self.decisions.iter().map(|(_, decision)| decision);
+        decisions
+            .filter(|decision| decision.number > number)
+            .cloned()
+            .collect()
     }
 
     /// The last decisions, oldest first.

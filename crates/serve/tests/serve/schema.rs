@@ -117,6 +117,7 @@ fn page_and_answers_agree() {
             "A group",
             "Admissions",
             "Call site",
+            "Decisions",
             "Events",
             "Grant",
             "Leftovers",
@@ -254,11 +255,32 @@ fn admissions_are_as_the_page_says() {
     let never_fits = "bursar_admission_never_fits_total 1";
     assert!(metrics.contains(never_fits), "{metrics}");
     assert_eq!(get(&path, "/v1/admissions?path=/").status, 400);
-    drop((grant, free));
+
+    let beside = acme.try_charge(1 << 20).unwrap();
+    let mut grow = Box::pin(grant.grow(8 << 20));
+    let polled = grow.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+    assert!(polled.is_ready());
+    let answer = get(&path, "/v1/decisions").json();
+    assert_eq!(answer["kind"], "bursar-decisions");
+    let [decision] = &answer["decisions"].as_array().unwrap()[..] else {
+        panic!("{answer}");
+    };
+    // What nobody was asked for, nobody gives back.
+    let mut decision = decision.clone();
+    let object = decision.as_object_mut().unwrap();
+    assert!(!object.contains_key("said") && !object.contains_key("seen"));
+    object.extend([("said".to_owned(), 0.into()), ("seen".to_owned(), 0.into())]);
+    check(&decision, &tables["Decisions"], &tables);
+    assert_eq!(
+        (&decision["decided"], &decision["query"]),
+        (&"refuse".into(), &"/acme/first".into())
+    );
+    drop((grow, beside, grant, free));
 }
 
 #[test]
 fn without_an_arbiter_there_are_no_admissions() {
     let scene = scene();
     assert_eq!(get(&scene.path, "/v1/admissions").status, 404);
+    assert_eq!(get(&scene.path, "/v1/decisions").status, 404);
 }
