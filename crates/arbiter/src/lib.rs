@@ -144,6 +144,7 @@
 
 mod arbiter;
 mod ask;
+mod bias;
 mod decision;
 mod engine;
 mod grow;
@@ -158,6 +159,7 @@ mod trace;
 
 pub use arbiter::{Admit, Arbiter, Grant, Widener};
 pub use ask::{AdmitError, Ask};
+pub use bias::Bias;
 pub use decision::{Decision, DecisionKind};
 pub use engine::{Answer, Engine, Stop};
 pub use grow::{Grow, Room};

@@ -128,6 +128,7 @@ impl TenantEngine {
             percent: 90,
             estimate: Box::new(|bytes| bytes),
             shapes: Mutex::new(Shapes::new(SHAPES_MAX)),
+            bias: Mutex::default(),
         })
     }
 
@@ -221,7 +222,8 @@ impl TenantEngineBuilder {
         self
     }
 
-    /// Changes what a query asks for, from the bytes that queries of its shape took. For example, it adds a margin.
+    /// Changes what a query asks for, from the bytes that queries of its shape took. For example, it adds a margin. If queries turn out to take more
+    /// than that, the next ones ask for more ([`bursar_arbiter::Bias`]).
     pub fn estimate(mut self, estimate: impl Fn(u64) -> u64 + Send + Sync + 'static) -> Self {
         self.0.estimate = Box::new(estimate);
         self

@@ -1,7 +1,7 @@
 //! One query, and its tries.
 
 use std::borrow::Cow;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bursar::{Group, printable};
 #[cfg(feature = "real-bytes")]
@@ -47,6 +47,8 @@ pub(super) struct Query {
     plan: LogicalPlan,
     pub(super) shape: u64,
     may_repeat: bool,
+    /// Bytes that it was estimated at, without a correction; none unless its shape was known.
+    estimated: OnceLock<u64>,
 }
 
 /// A try that runs. In this order all goes: what DataFusion runs, its pool, and the grant that pays for it.
@@ -96,6 +98,7 @@ impl Query {
             name,
             shape: shape::key(&tenant.group.path(), &plan),
             may_repeat: tenant.engine.repeat.allows(&plan),
+            estimated: OnceLock::new(),
             state,
             plan,
             tenant,
@@ -145,9 +148,20 @@ impl Query {
             };
             return (last, self.last_ask(most));
         }
-        let peak = (self.tenant.engine.estimate)(seen.peak).max(ASKED_MIN);
-        let peak = peak.min(most);
+        let estimated = (self.tenant.engine.estimate)(seen.peak).max(ASKED_MIN);
+        // It asks once for the first time.
+        let _ = self.estimated.set(estimated);
+        let peak = self.tenant.engine.bias().correct(estimated).min(most);
         (known, ask.like(Seen { peak, ..seen }))
+    }
+
+    /// Notes what the query took.
+    pub(super) fn record(&self, peak: u64, width: u32) {
+        let engine = &self.tenant.engine;
+        engine.shapes().record(self.shape, peak, width);
+        if let Some(&estimated) = self.estimated.get() {
+            engine.bias().record(estimated, peak);
+        }
     }
 
     /// Asks again after a refusal: for a quarter more than it turned out to need, or than it had; for three times as much if that was a guess.

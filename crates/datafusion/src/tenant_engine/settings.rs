@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bursar::{Group, Memory};
-use bursar_arbiter::{Arbiter, Shapes};
+use bursar_arbiter::{Arbiter, Bias, Shapes};
 use datafusion::execution::context::SessionContext;
 
 use super::repeat::Repeat;
@@ -26,11 +26,16 @@ pub(super) struct Engine {
     pub(super) percent: u32,
     pub(super) estimate: Box<dyn Fn(u64) -> u64 + Send + Sync>,
     pub(super) shapes: Mutex<Shapes>,
+    pub(super) bias: Mutex<Bias>,
 }
 
 impl Engine {
     pub(super) fn shapes(&self) -> MutexGuard<'_, Shapes> {
         self.shapes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn bias(&self) -> MutexGuard<'_, Bias> {
+        self.bias.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -152,9 +152,8 @@ impl TenantStream {
 
     /// Notes what the query took.
     fn record(&self, attempt: &Attempt) {
-        let (peak, width) = (attempt.pool.peak(), attempt.grant.width());
-        let shape = self.query.shape;
-        self.query.tenant.engine.shapes().record(shape, peak, width);
+        self.query
+            .record(attempt.pool.peak(), attempt.grant.width());
     }
 }
 
