@@ -142,6 +142,13 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+/// The guide: its example is compiled and run.
+#[cfg(doctest)]
+mod guides {
+    #[doc = include_str!("../../../docs/guides/attach-an-engine.md")]
+    mod attach_an_engine {}
+}
+
 mod arbiter;
 mod ask;
 mod bias;

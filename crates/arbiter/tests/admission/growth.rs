@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use bursar::{Charge, Limits};
 use bursar_arbiter::{
-    Answer, Arbiter, DecisionKind, Engine, Grant, Grow, GrowError, Order, Policy, Stop, VictimOrder,
+    Answer, Arbiter, DecisionKind, Engine, Grant, Grow, GrowError, NotWidened, Order, Policy, Stop,
+    VictimOrder,
 };
 
 use super::common::{MIB, Woken, arbiter, ask, granted, tenant, timeless, waits};
@@ -303,8 +304,10 @@ fn a_victim_that_waits_itself_is_told_by_its_wait_and_the_error_names_the_decisi
         stopped.to_string(),
         "/acme/second was stopped with 40.0 MiB, because /acme/first needed 10.0 MiB more below the limit of / (decision 1)"
     );
-    // It does not come back.
+    // It does not come back, and it is too late to go first.
     assert_eq!(denied(&mut second.grow(1)), stopped);
+    let too_late = second.grow_first().unwrap_err();
+    assert_eq!(GrowError::Stopped(too_late), stopped);
     drop((bytes, second));
     drop(grown(&mut grow));
 }
@@ -327,6 +330,60 @@ fn who_cannot_run_again_is_first_and_no_victim_and_who_never_fits_is_refused_at_
     ));
     drop((_held, first));
     drop(grown(&mut last_try));
+}
+
+#[test]
+fn waits_for_room_share_a_promise_that_the_grant_keeps_and_charge_nothing() {
+    let arbiter = arbiter(100, timeless());
+    let (first, _held) = running(&arbiter, "first", 0, 50);
+    let (second, bytes) = running(&arbiter, "second", 0, 50);
+    let context = &mut Context::from_waker(Waker::noop());
+    let mut rooms = [first.widener(), first.widener()].map(|it| it.wait_for_room(20 * MIB));
+    for room in &mut rooms {
+        assert!(Pin::new(room).poll(context).is_pending());
+    }
+    drop((bytes, second));
+    for room in &mut rooms {
+        assert_eq!(Pin::new(room).poll(context), Poll::Ready(Ok(())));
+    }
+    drop(rooms);
+    assert_eq!(
+        (
+            first.bytes(),
+            first.group().reserved(),
+            first.group().peak()
+        ),
+        (70 * MIB, 50 * MIB, 50 * MIB)
+    );
+    // Somebody who waits does not get it.
+    let acme = first.group().parent().unwrap();
+    let _waits = waits(arbiter.admit(ask(&acme, "waits", 40)));
+    arbiter.tick();
+    assert_eq!(first.bytes(), 70 * MIB);
+    drop(first.try_charge(20 * MIB).unwrap());
+}
+
+#[test]
+fn a_request_that_cannot_spill_takes_what_is_there_unless_one_before_it_waits_for_long() {
+    for (passed_max, score, may) in [
+        (Duration::MAX, 9, true),
+        (Duration::ZERO, 9, false),
+        (Duration::ZERO, -9, true),
+    ] {
+        let mut policy = timeless();
+        policy.yielding.passed_max = passed_max;
+        let arbiter = arbiter(100, policy);
+        let (first, _held) = running(&arbiter, "first", 0, 40);
+        let (second, _bytes) = running(&arbiter, "second", score, 30);
+        let acme = first.group().parent().unwrap();
+        let _waits = waits(arbiter.admit(ask(&acme, "waits", 60)));
+        assert_eq!(first.widener().widen(5 * MIB), Err(NotWidened::OthersWait));
+        let before_asks = first.widener().before_asks();
+        assert_eq!(before_asks.widen(5 * MIB), Ok(45 * MIB));
+        let _grows = grows_later(second.grow(40 * MIB));
+        let more = before_asks.widen(10 * MIB);
+        assert_eq!(more.is_ok(), may, "{more:?}");
+    }
 }
 
 #[test]

@@ -265,7 +265,7 @@ fn admissions_are_as_the_page_says() {
     let [decision] = &answer["decisions"].as_array().unwrap()[..] else {
         panic!("{answer}");
     };
-    // What nobody was asked for, nobody gives back.
+    // It was refused, so nothing is expected of it.
     let mut decision = decision.clone();
     let object = decision.as_object_mut().unwrap();
     assert!(!object.contains_key("said") && !object.contains_key("seen"));
