@@ -78,8 +78,8 @@ impl<M: Machine> Widener<M> {
         self.wait(bytes, false)
     }
 
-    /// Waits as [`Grant::grow`] does, and charges nothing. For a query whose requests cannot wait: it waits before it makes them. The grant keeps
-    /// the bytes for it.
+    /// Waits as [`Grant::grow`] does, at most [`crate::Yielding::room_max`], and charges nothing. For a query whose requests cannot wait: it waits
+    /// before it makes them. The grant keeps the bytes for it.
     ///
     /// # Errors
     /// [`GrowError`].

@@ -40,6 +40,11 @@ pub enum GrowError {
     },
     /// A limit inside of the grant, or one that was set meanwhile, refuses the charge.
     Charge(ChargeError),
+    /// There was no room in the time of [`crate::Yielding::room_max`].
+    TimedOut {
+        /// Bytes that the query waited for.
+        bytes: u64,
+    },
     /// The grant has ended.
     Ended,
 }
@@ -51,6 +56,7 @@ bursar::debug_as_message!(
         NobodyYields { limited, missing, decision },
         Nested { grant, left },
         Charge(error),
+        TimedOut { bytes },
         Ended,
     }
 );
@@ -87,6 +93,9 @@ impl fmt::Display for GrowError {
                 Bytes(*left)
             ),
             Self::Charge(error) => error.fmt(f),
+            Self::TimedOut { bytes } => {
+                write!(f, "there was no room for {} in time", Bytes(*bytes))
+            }
             Self::Ended => f.write_str("the grant has ended"),
         }
     }

@@ -124,6 +124,8 @@ struct Grant<M: Machine> {
     bytes: u64,
     is_unlimited: bool,
     least: u64,
+    /// Bytes that it keeps for requests that cannot wait: see [`crate::Widener::wait_for_room`].
+    kept: u64,
     width: u32,
     granted_ns: u64,
     waited: Duration,
@@ -803,6 +805,7 @@ impl<M: Machine> Ledger<M> {
             bytes: promised,
             is_unlimited: bytes == u64::MAX,
             least,
+            kept: 0,
             width,
             granted_ns: now_ns,
             waited: Duration::from_nanos(waited_ns),
@@ -1400,7 +1403,7 @@ impl<M: Machine> Ledger<M> {
             let kept = match is_idle {
                 true => 0,
                 false if grant.goes_first => continue,
-                false => group.peak().max(grant.least),
+                false => group.peak().max(grant.least).max(grant.kept),
             };
             let kept = kept.max(self.used_of(id, grant));
             let was_alone = is_idle && self.tenants[&grant.tenant].alone == Some(id);

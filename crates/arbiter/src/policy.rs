@@ -46,6 +46,9 @@ pub struct Yielding {
     pub victim_min: u64,
     /// The query that is stopped first, of those of a tenant with the same score.
     pub victim: VictimOrder,
+    /// Longest time that a query waits for room ([`crate::Widener::wait_for_room`]); 10 s unless set. Memory that it waits for may be held by a query
+    /// whose client has gone for a walk.
+    pub room_max: Duration,
     /// Time that a query waits before memory that it waits for goes to nobody who comes later in the order; 100 ms unless set.
     pub passed_max: Duration,
 }
@@ -70,6 +73,7 @@ impl Default for Yielding {
             stop_max: Duration::from_secs(1),
             victim_min: 1 << 20,
             victim: VictimOrder::Youngest,
+            room_max: Duration::from_secs(10),
             passed_max: Duration::from_millis(100),
         }
     }

@@ -85,7 +85,7 @@ impl<M: Machine> Trace<M> {
     /// A query must yield, or is refused because nobody can.
     pub(crate) fn decided(&self, decision: &Decision) {
         event!(self, decided, WARN,
-            decision = decision.number, decided = decision.kind.name(),
+            decision = decision.number, decided = %decision.kind.name(),
             query = %bursar::printable(&decision.query), needed_by = %bursar::printable(&decision.needed_by),
             limited = %bursar::printable(&decision.limited),
             missing = decision.missing, charged = decision.charged, expected = decision.expected,

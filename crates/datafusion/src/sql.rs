@@ -104,7 +104,8 @@ impl View {
     /// `blocked_by` is the group whose limit is in its way, and `why` the reason of a refusal.
     ///
     /// `bursar_decisions()` has a row for each of the last 64 decisions in shortages ([`bursar_arbiter::Decision`]) about a query in view, oldest
-    /// first. `decided` is `ask`, `stop` or `refuse`. `needed_by` is null if a limit was lowered, or if that query is not in view.
+    /// first. `decided` is `ask`, `stop` or `refuse`. `needed_by` is null if a limit was lowered. It and `missing` are null if
+    /// that query is not in view.
     pub fn register(&self, context: &SessionContext) {
         let function = |table| {
             Arc::new(Function {
@@ -271,7 +272,7 @@ impl Table {
                 ("path", Utf8, false),
                 ("needed_by", Utf8, true),
                 ("limited", Utf8, false),
-                ("missing", Int64, false),
+                ("missing", Int64, true),
                 ("charged", Int64, false),
                 ("expected", Int64, false),
                 ("said", Int64, true),
@@ -525,7 +526,10 @@ fn decisions_columns(view: &View) -> Vec<ArrayRef> {
         texts(all().map(|row| Some(&row.query[..]))),
         texts(all().map(|row| Some(&row.needed_by[..]).filter(|path| in_view(path)))),
         texts(all().map(|row| Some(&row.limited[..]))),
-        numbers(all().map(|row| Some(row.missing))),
+        numbers(all().map(|row| {
+            let may_see = row.needed_by.is_empty() || in_view(&row.needed_by);
+            may_see.then_some(row.missing)
+        })),
         numbers(all().map(|row| Some(row.charged))),
         numbers(all().map(|row| Some(row.expected))),
         numbers(all().map(|row| row.said)),

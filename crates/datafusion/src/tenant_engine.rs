@@ -54,8 +54,9 @@ const SHAPES_MAX: usize = 4096;
 /// run twice. `now()` keeps its value.
 ///
 /// **Waits.** A query that grows looks for memory at its sources, before each batch. If there is little left, and its spillers hold less than it may need
-/// next, its sources stay pending until others give memory back. It keeps what it has. If queries wait for each other, the arbiter stops one
+/// next, its sources stay pending until others give memory back, at most [`bursar_arbiter::Yielding::room_max`]. It keeps what it has. If queries wait for each other, the arbiter stops one
 /// ([`bursar_arbiter`'s page](bursar_arbiter#yielding) has the order), and that one runs again. A query that cannot run again is never stopped.
+/// A stopped query gives its memory back at the next poll of its stream, so a client must poll.
 /// [`Arbiter::decisions`] tells who was stopped, and for whom.
 ///
 /// The groups of tenants are the program's: it makes them before, with their limits, and keeps their handles. The arbiter needs a ticker
@@ -128,7 +129,7 @@ impl TenantEngine {
             percent: 90,
             estimate: Box::new(|bytes| bytes),
             shapes: Mutex::new(Shapes::new(SHAPES_MAX)),
-            bias: Mutex::default(),
+            biases: Mutex::default(),
         })
     }
 

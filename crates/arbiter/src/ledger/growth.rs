@@ -228,6 +228,7 @@ impl<M: Machine> Ledger<M> {
     /// Promises memory to those that wait for it and for whom there is some.
     pub(super) fn serve_growers(&mut self, now_ns: u64, after: &mut After<M>) {
         let passed_max_ns = ns(self.policy.yielding.passed_max);
+        let room_max_ns = ns(self.policy.yielding.room_max);
         let mut kept = BTreeSet::new();
         let mut uncharged = None;
         for (_, number) in self.growers_in_order() {
@@ -258,9 +259,14 @@ impl<M: Machine> Ledger<M> {
                     after.wake.extend(grower.waker.take());
                     if grower.is_kept {
                         let grant = self.grants.get_mut(&id).expect("just seen");
-                        let kept = grant.charged().saturating_add(bytes).min(grant.bytes);
-                        grant.least = grant.least.max(kept);
+                        grant.kept = grant.charged().saturating_add(bytes);
                     }
+                }
+                Err(_)
+                    if grower.is_kept && now_ns.saturating_sub(grower.since_ns) >= room_max_ns =>
+                {
+                    grower.decided = Some(Err(GrowError::TimedOut { bytes }));
+                    after.wake.extend(grower.waker.take());
                 }
                 Err(at) => {
                     grower.blocked_at = Some(at);
@@ -447,10 +453,13 @@ impl<M: Machine> Ledger<M> {
         needy
     }
 
-    /// Grants of queries that wait for memory.
+    /// Grants of queries that wait for memory, and of those that were told to stop and did not: nobody knows whether they end.
     fn waiting_grants(&self) -> BTreeSet<u64> {
         let waiting = self.waiting_growers();
-        waiting.map(|(_, grower)| grower.grant).collect()
+        let waiting = waiting.map(|(_, grower)| grower.grant);
+        let grants = self.grants.iter();
+        let lost = grants.filter(|(_, grant)| grant.stop.is_some() && grant.leaving.is_none());
+        waiting.chain(lost.map(|(&id, _)| id)).collect()
     }
 
     /// Decides about one limit, by what engines say that they can give back.

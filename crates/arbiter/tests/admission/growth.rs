@@ -364,6 +364,36 @@ fn waits_for_room_share_a_promise_that_the_grant_keeps_and_charge_nothing() {
 }
 
 #[test]
+fn a_wait_for_room_ends_when_its_time_is_over() {
+    let mut policy = timeless();
+    policy.yielding.room_max = Duration::ZERO;
+    let arbiter = arbiter(100, policy);
+    let (first, _held) = running(&arbiter, "first", 0, 50);
+    let (_second, _bytes) = running(&arbiter, "second", 0, 50);
+    let mut room = first.widener().wait_for_room(20 * MIB);
+    let polled = Pin::new(&mut room).poll(&mut Context::from_waker(Waker::noop()));
+    assert_eq!(
+        polled,
+        Poll::Ready(Err(GrowError::TimedOut { bytes: 20 * MIB }))
+    );
+}
+
+#[test]
+fn a_victim_that_does_not_stop_counts_as_one_that_does_not_end() {
+    let arbiter = arbiter(100, impatient());
+    let (first, _held) = running(&arbiter, "first", 0, 60);
+    let (second, _bytes) = running(&arbiter, "second", 0, 40);
+    let engine = Told::new(0);
+    second.attach(engine.clone());
+    let mut grow = grows_later(first.grow(10 * MIB));
+    assert!(engine.is_stopped());
+    // Its time is over, and nobody else can yield.
+    arbiter.tick();
+    let error = denied(&mut grow);
+    assert!(matches!(error, GrowError::NobodyYields { .. }), "{error}");
+}
+
+#[test]
 fn a_request_that_cannot_spill_takes_what_is_there_unless_one_before_it_waits_for_long() {
     for (passed_max, score, may) in [
         (Duration::MAX, 9, true),

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use bursar::{Group, printable};
 #[cfg(feature = "real-bytes")]
 use bursar_arbiter::AdmitError;
-use bursar_arbiter::{Ask, Grant, Seen, Stop};
+use bursar_arbiter::{Ask, Bias, Grant, Seen, Stop};
 use datafusion::dataframe::DataFrame;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::context::{SessionContext, SessionState};
@@ -151,8 +151,13 @@ impl Query {
         let estimated = (self.tenant.engine.estimate)(seen.peak).max(ASKED_MIN);
         // It asks once for the first time.
         let _ = self.estimated.set(estimated);
-        let peak = self.tenant.engine.bias().correct(estimated).min(most);
+        let peak = self.bias().correct(estimated).min(most);
         (known, ask.like(Seen { peak, ..seen }))
+    }
+
+    /// The correction of the tenant's estimates.
+    fn bias(&self) -> Bias {
+        self.tenant.engine.bias_of(&self.tenant.group.path())
     }
 
     /// Notes what the query took.
@@ -160,7 +165,9 @@ impl Query {
         let engine = &self.tenant.engine;
         engine.shapes().record(self.shape, peak, width);
         if let Some(&estimated) = self.estimated.get() {
-            engine.bias().record(estimated, peak);
+            let mut bias = self.bias();
+            bias.record(estimated, peak);
+            engine.keep_bias(self.tenant.group.path(), bias);
         }
     }
 
@@ -265,8 +272,7 @@ impl Query {
             grant.grow_first().expect("nobody can stop it yet");
         }
         let yielder = Arc::new(Yielder::new(&grant, &pool));
-        grant.attach(yielder.clone());
-        let executed = self.execute(&pool, &yielder, grant.width());
+        let executed = self.execute(&pool, &yielder, &grant);
         #[cfg(feature = "real-bytes")]
         let executed = pool.in_query(executed);
         match executed.await {
@@ -303,7 +309,7 @@ impl Query {
         &self,
         pool: &Arc<GroupPool>,
         yielder: &Arc<Yielder>,
-        width: u32,
+        grant: &Grant,
     ) -> Result<(SendableRecordBatchStream, bool)> {
         let shared = self.state.runtime_env();
         let mut runtime =
@@ -313,7 +319,7 @@ impl Query {
             runtime = runtime.with_disk_manager_builder(space.into_builder());
         }
         let runtime = runtime.build_arc()?;
-        let state = self.state_of(width as usize);
+        let state = self.state_of(grant.width() as usize);
         let stack = self.tenant.engine.rules.planning_stack_bytes;
         #[cfg(feature = "real-bytes")]
         let pool = pool.clone();
@@ -336,7 +342,12 @@ impl Query {
             };
             let physical = state.create_physical_plan(&plan).await?;
             let is_endless = is_endless(&physical);
-            let physical = wait_at_sources(physical, yielder)?;
+            if is_endless {
+                // It cannot run again, either.
+                grant.grow_first().expect("nobody can stop it yet");
+            }
+            grant.attach(yielder.clone());
+            let physical = wait_at_sources(physical, yielder);
             let context = TaskContext::from(&*state).with_runtime(runtime);
             let stream = || execute_stream(physical, Arc::new(context));
             #[cfg(feature = "real-bytes")]
@@ -352,7 +363,11 @@ impl Attempt {
     pub(super) fn stopped(self, stop: &Stop) -> Refused {
         Refused {
             group: self.grant.group().clone(),
-            turn: self.turn,
+            // It did not guess too little.
+            turn: Turn {
+                is_known: true,
+                ..self.turn
+            },
             granted: self.granted,
             needed: self.pool.peak(),
             width: self.grant.width(),

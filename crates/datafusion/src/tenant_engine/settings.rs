@@ -1,5 +1,6 @@
 //! State that the queries of an engine, and of a tenant, share.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -10,6 +11,9 @@ use datafusion::execution::context::SessionContext;
 use super::repeat::Repeat;
 use crate::history::History;
 use crate::tenant_session::Rules;
+
+/// Tenants whose estimates are corrected.
+const BIASES_MAX: usize = 4096;
 
 /// State that all queries of an engine share.
 pub(super) struct Engine {
@@ -26,7 +30,8 @@ pub(super) struct Engine {
     pub(super) percent: u32,
     pub(super) estimate: Box<dyn Fn(u64) -> u64 + Send + Sync>,
     pub(super) shapes: Mutex<Shapes>,
-    pub(super) bias: Mutex<Bias>,
+    /// By the paths of tenants' groups.
+    pub(super) biases: Mutex<BTreeMap<String, Bias>>,
 }
 
 impl Engine {
@@ -34,8 +39,22 @@ impl Engine {
         self.shapes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn bias(&self) -> MutexGuard<'_, Bias> {
-        self.bias.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The correction of a tenant's estimates.
+    pub(super) fn bias_of(&self, path: &str) -> Bias {
+        self.biases().get(path).copied().unwrap_or_default()
+    }
+
+    pub(super) fn keep_bias(&self, path: String, bias: Bias) {
+        let mut biases = self.biases();
+        if biases.len() >= BIASES_MAX && !biases.contains_key(&path) {
+            // Any will do: what it knows is learned again in a few queries.
+            biases.pop_first();
+        }
+        biases.insert(path, bias);
+    }
+
+    fn biases(&self) -> MutexGuard<'_, BTreeMap<String, Bias>> {
+        self.biases.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use bursar_arbiter::{GrowError, Room};
+use bursar_arbiter::Room;
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::common::tree_node::TreeNodeRecursion;
@@ -24,25 +24,27 @@ use super::yielder::{Yielder, stopped};
 pub(super) fn wait_at_sources(
     plan: Arc<dyn ExecutionPlan>,
     yielder: &Arc<Yielder>,
-) -> Result<Arc<dyn ExecutionPlan>> {
+) -> Arc<dyn ExecutionPlan> {
     let children = plan.children();
     if children.is_empty() {
-        return Ok(match plan.name() {
+        return match plan.name() {
             // The plan around it puts its rows there.
             "WorkTableExec" => plan,
             _ => Arc::new(WaitForMemoryExec {
                 source: plan,
                 yielder: yielder.clone(),
             }),
-        });
+        };
     }
     let children = children
         .into_iter()
         .map(|child| wait_at_sources(child.clone(), yielder));
-    let children = children.collect::<Result<_>>()?;
+    let children = children.collect();
     // A wrapped source has the properties of the source.
     let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Keep);
-    plan.replace_children(children, options)
+    // A node that takes no other children keeps its own, and waits at none of them.
+    let wrapped = plan.clone().replace_children(children, options);
+    wrapped.unwrap_or(plan)
 }
 
 /// A source that waits for memory before each batch, and ends when its query is stopped.
@@ -133,12 +135,9 @@ impl WaitingStream {
             self.wait = self.yielder.wait_for_room(&mut self.reserved_before);
         }
         if let Some(wait) = &mut self.wait {
-            // Where it waits in vain, the pool decides as it does without a wait.
             let waited = ready!(Pin::new(wait).poll(context));
             self.wait = None;
-            if let Err(GrowError::Stopped(stop)) = waited {
-                return Poll::Ready(Err(stopped(&stop)));
-            }
+            return Poll::Ready(self.yielder.end_wait(waited));
         }
         Poll::Ready(Ok(()))
     }

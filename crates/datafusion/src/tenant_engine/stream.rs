@@ -263,6 +263,8 @@ impl TenantStream {
                     }
                 }
                 Poll::Ready(None) => {
+                    // It has all its rows, so a stop comes too late.
+                    let _ = attempt.grant.grow_first();
                     self.state = State::Delivering(held, attempt, true);
                     return Poll::Ready(None);
                 }

@@ -1,9 +1,11 @@
 //! A try as the arbiter talks to it: it may be told to stop, so that others can go on.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::task::{Context, Waker};
 
-use bursar_arbiter::{Answer, Engine, Grant, Room, Stop, Widener};
+use bursar::{Bytes, printable};
+use bursar_arbiter::{Answer, Engine, Grant, GrowError, Room, Stop, Widener};
 use datafusion::error::DataFusionError;
 
 use crate::pool::GroupPool;
@@ -13,7 +15,7 @@ const WAIT_MIN: u64 = 64 << 10;
 /// Part of the bytes of a query that its next request may need, however little it grew with its last batch: a join makes its table when it has
 /// all rows of its build side. A quarter is judgement. Such a table takes 16 to 24 bytes a row.
 const PART_WAITED: u64 = 4;
-/// Most bytes that a source waits for beyond those that its query took with its last batch. 64 MiB is judgement.
+/// Most bytes that a source waits for. 64 MiB is judgement.
 const WAIT_MAX: u64 = 64 << 20;
 
 /// The side of a try that an arbiter talks to. The arbiter keeps it until the grant ends, so it keeps nothing of the query.
@@ -21,6 +23,8 @@ pub(super) struct Yielder {
     widener: Widener,
     pool: Weak<GroupPool>,
     stop: OnceLock<Arc<Stop>>,
+    /// Bytes of the query when a source waited in vain.
+    vain_at: AtomicU64,
     /// The task that polls the rows of the query.
     waker: Mutex<Option<Waker>>,
 }
@@ -31,6 +35,7 @@ impl Yielder {
             widener: grant.widener(),
             pool: Arc::downgrade(pool),
             stop: OnceLock::new(),
+            vain_at: AtomicU64::new(0),
             waker: Mutex::new(None),
         }
     }
@@ -60,8 +65,44 @@ impl Yielder {
         let reserved = pool.group().reserved();
         let grown = reserved.saturating_sub(reserved_before.replace(reserved)?);
         let part = (reserved / PART_WAITED).clamp(WAIT_MIN, WAIT_MAX);
-        let next = grown.max(part);
-        (grown > 0 && !pool.has_room(next)).then(|| self.widener.wait_for_room(next))
+        let next = grown.max(part).min(WAIT_MAX);
+        // Relaxed: a hint.
+        let vain_at = self.vain_at.load(Ordering::Relaxed);
+        let may_wait = grown > 0 && (vain_at == 0 || reserved >= vain_at.saturating_add(part));
+        (may_wait && !pool.has_room(next)).then(|| self.widener.wait_for_room(next))
+    }
+
+    /// Notes how a wait of a source ended. After one in vain the pool decides, as it does without a wait, and sources wait again only when the
+    /// query has grown by the part that they look for.
+    ///
+    /// # Errors
+    /// That of a try that was stopped.
+    pub(super) fn end_wait(&self, waited: Result<(), GrowError>) -> Result<(), DataFusionError> {
+        match waited {
+            Ok(()) => Ok(()),
+            Err(GrowError::Stopped(stop)) => {
+                // The wait may tell it before the arbiter calls `stop`.
+                self.note_stop(&stop);
+                Err(stopped(&stop))
+            }
+            Err(_) => {
+                let reserved = self
+                    .pool
+                    .upgrade()
+                    .map_or(0, |pool| pool.group().reserved());
+                // Relaxed: a hint.
+                self.vain_at.store(reserved.max(1), Ordering::Relaxed);
+                Ok(())
+            }
+        }
+    }
+
+    fn note_stop(&self, stop: &Arc<Stop>) {
+        // The first one counts.
+        let _ = self.stop.set(stop.clone());
+        if let Some(waker) = self.exchange_waker(None) {
+            waker.wake();
+        }
     }
 }
 
@@ -75,17 +116,16 @@ impl Engine for Yielder {
     }
 
     fn stop(&self, stop: &Arc<Stop>) {
-        // The first one counts.
-        let _ = self.stop.set(stop.clone());
-        if let Some(waker) = self.exchange_waker(None) {
-            waker.wake();
-        }
+        self.note_stop(stop);
     }
 }
 
-/// The error of a try that was stopped.
+/// The error of a try that was stopped. It does not name the query that needed memory, which may be another tenant's.
 pub(super) fn stopped(stop: &Stop) -> DataFusionError {
     DataFusionError::ResourcesExhausted(format!(
-        "the query was stopped so that others can go on\n{stop}"
+        "the query was stopped so that others can go on\n{} was stopped with {} (decision {})",
+        printable(&stop.query),
+        Bytes(stop.charged),
+        stop.decision
     ))
 }
