@@ -46,5 +46,8 @@ fn grants_waits_refusals_and_decisions_are_told_once_each() {
         "warn: message=not admitted left_out=0 group=/acme\\n query=third why=the query needs at least 9.00 MiB, and /acme\\n may have at most 8.00 MiB",
         "warn: message=decided in a shortage left_out=0 decision=1 decided=refuse query=/acme\\n/first needed_by=/acme\\n/first limited=/acme\\n missing=1048576 charged=0 expected=0",
     ];
-    assert_eq!(told.try_iter().collect::<Vec<_>>(), expected);
+    // In a build in which the memory tells its refusals as well.
+    let of_the_arbiter = |line: &String| !line.starts_with("warn: message=refused ");
+    let told: Vec<String> = told.try_iter().filter(of_the_arbiter).collect();
+    assert_eq!(told, expected);
 }

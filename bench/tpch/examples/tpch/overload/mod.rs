@@ -139,12 +139,13 @@ mod tests {
             "fixed parts",
             "tenant engine ",
             "tenant engine without",
+            "tenant engine, estimates / 10",
         ];
         for (row, name) in rows.iter().zip(names) {
             assert!(row.trim_start().starts_with(name), "{text}");
         }
         let json = serde_json::to_value(&document).unwrap();
-        assert_eq!(json["pools"].as_array().unwrap().len(), 6);
+        assert_eq!(json["pools"].as_array().unwrap().len(), 7);
         let bytes = |key: &str| json[key].as_u64().unwrap();
         assert_eq!(bytes("memory_bytes"), bytes("peak_bytes") / 4);
     }
