@@ -103,6 +103,9 @@ impl<M: Machine> Inner<M> {
                     .warn(format_args!("a waker of an ask panicked"));
             }
         }
+        for decision in &after.decided {
+            self.trace.decided(decision);
+        }
         drop(after);
         result
     }
@@ -157,14 +160,8 @@ impl<M: Machine> Inner<M> {
                 Some((*id, bytes))
             });
             let said = said.collect();
-            let (calls, decided) = self.with(|ledger, now_ns, after| {
-                let before = ledger.decided_so_far();
-                let calls = ledger.decide(&needy, &said, now_ns, after);
-                (calls, ledger.decided_since(before))
-            });
-            for decision in &decided {
-                self.trace.decided(decision);
-            }
+            let calls =
+                self.with(|ledger, now_ns, after| ledger.decide(&needy, &said, now_ns, after));
             for (engine, grant, told) in calls {
                 match told {
                     Call::Ask { bytes, decision } => {

@@ -44,6 +44,8 @@ pub(crate) struct After<M: Machine> {
     pub(crate) drop_wakers: Vec<Waker>,
     pub(crate) drop_groups: Vec<Group<M>>,
     pub(crate) drop_engines: Vec<Arc<dyn Engine>>,
+    /// Decisions that were made, to tell.
+    pub(crate) decided: Vec<Decision>,
 }
 
 impl<M: Machine> Default for After<M> {
@@ -53,6 +55,7 @@ impl<M: Machine> Default for After<M> {
             drop_wakers: Vec::new(),
             drop_groups: Vec::new(),
             drop_engines: Vec::new(),
+            decided: Vec::new(),
         }
     }
 }
@@ -1319,7 +1322,7 @@ impl<M: Machine> Ledger<M> {
         Ok(())
     }
 
-    /// Bytes by which a grant grows that misses some: a quarter of what it has, if that is there.
+    /// Bytes by which a grant grows that misses some: a quarter of what it has, if that is there and nobody waits for it.
     fn widened_by(
         &self,
         id: u64,
@@ -1335,13 +1338,12 @@ impl<M: Machine> Ledger<M> {
             let blocked_at = self.tenants[&number].blocked_at;
             blocked_at.is_some_and(|at| grant.chain.contains(&at))
         };
-        let others_wait =
-            self.ranks.iter().any(is_awaited) || self.is_awaited_by_growers(&grant.chain);
-        let may_pass = || grant.goes_first || is_before_asks && !self.is_kept_from(id, now_ns);
-        if others_wait && !may_pass() {
+        let others_wait = !grant.goes_first
+            && (self.ranks.iter().any(is_awaited) || self.is_awaited_by_growers(&grant.chain));
+        if others_wait && (!is_before_asks || self.is_kept_from(id, now_ns)) {
             return Err(NotWidened::OthersWait);
         }
-        let wished = match others_wait && !grant.goes_first {
+        let wished = match others_wait {
             true => missing,
             false => missing.max(grant.bytes / 4),
         };

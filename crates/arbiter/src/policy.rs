@@ -47,7 +47,7 @@ pub struct Yielding {
     /// The query that is stopped first, of those of a tenant with the same score.
     pub victim: VictimOrder,
     /// Longest time that a query waits for room ([`crate::Widener::wait_for_room`]); 10 s unless set. Memory that it waits for may be held by a query
-    /// whose client has gone for a walk.
+    /// whose client reads no more rows.
     pub room_max: Duration,
     /// Time that a query waits before memory that it waits for goes to nobody who comes later in the order; 100 ms unless set.
     pub passed_max: Duration,

@@ -246,16 +246,12 @@ impl GroupPool {
         }
     }
 
-    /// Returns whether the limits leave room for so many bytes more, or spillers hold as many, which they would rather spill than wait.
+    /// Returns whether the limits leave room for so many bytes more, or spillers hold as many, which they would rather spill than wait. Only a
+    /// share counts those.
     #[cfg(feature = "sql")]
     pub(crate) fn has_room(&self, bytes: u64) -> bool {
-        self.chain.has_room(bytes) || self.spillable() >= bytes
-    }
-
-    /// Bytes that spillers hold, if there is a share, which counts them.
-    #[cfg(feature = "sql")]
-    pub(crate) fn spillable(&self) -> u64 {
-        self.share.as_ref().map_or(0, |share| share.held().0)
+        let can_spill = |share: &FairShare| share.held().0 >= bytes;
+        self.chain.has_room(bytes) || self.share.as_ref().is_some_and(can_spill)
     }
 
     /// Most bytes that the query had reserved, or really took, at one time.

@@ -4,13 +4,13 @@
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use bursar::{Freshness, Group, Limits, Memory};
 use bursar_arbiter::{Admit, AdmitError, Arbiter, Ask, Grant, Policy};
 use bursar_datafusion::{
     FairShare, GroupPool, History, RefusalText, Repeat, Tenant, TenantEngine, TenantEngineBuilder,
-    TenantEngineError, TenantSqlError, View,
+    TenantEngineError, TenantSqlError, TenantStream, View,
 };
 use datafusion::arrow::array::{
     Array, Int64Array, RecordBatch, StringArray, TimestampNanosecondArray,
@@ -154,27 +154,39 @@ struct Hungry {
     second: u64,
     /// Bytes that each reader reserves more than the one before, at first; at most 9 MiB.
     step: u64,
+    /// Whether nothing comes after the two batches, not even an end.
+    is_endless: bool,
     readers: AtomicUsize,
     first_read: OnceLock<SystemTime>,
 }
 
 impl Hungry {
-    /// Registers it as `hungry`.
-    fn register(scene: &Scene, first: u64, second: u64, step: u64) -> Arc<Self> {
+    fn new(first: u64, second: u64, step: u64, is_endless: bool) -> Arc<Self> {
         let schema = Arc::new(Schema::new(vec![Field::new("n", DataType::Int64, false)]));
-        let hungry = Arc::new(Self {
-            schema: schema.clone(),
+        Arc::new(Self {
+            schema,
             first,
             second,
             step,
+            is_endless,
             readers: AtomicUsize::new(0),
             first_read: OnceLock::new(),
-        });
-        let table = StreamingTable::try_new(schema, vec![hungry.clone()]).unwrap();
+        })
+    }
+
+    /// Registers it as `hungry`.
+    fn register_in(self: &Arc<Self>, scene: &Scene, is_infinite: bool) {
+        let table = StreamingTable::try_new(self.schema.clone(), vec![self.clone()]).unwrap();
+        let table = table.with_infinite_table(is_infinite);
         scene
             .context
             .register_table("hungry", Arc::new(table))
             .unwrap();
+    }
+
+    fn register(scene: &Scene, first: u64, second: u64, step: u64) -> Arc<Self> {
+        let hungry = Self::new(first, second, step, false);
+        hungry.register_in(scene, false);
         hungry
     }
 
@@ -196,7 +208,12 @@ impl PartitionStream for Hungry {
         let first = self.first + (readers * self.step).min(9 * MIB);
         let reservation = MemoryConsumer::new("Hungry").register(context.memory_pool());
         let schema = self.schema.clone();
-        let batches = futures::stream::iter([first, self.second]).map(move |bytes| {
+        let sizes = futures::stream::iter([first, self.second]);
+        let sizes = match self.is_endless {
+            true => sizes.chain(futures::stream::pending()).boxed(),
+            false => sizes.boxed(),
+        };
+        let batches = sizes.map(move |bytes| {
             reservation.try_grow(bytes as usize)?;
             let column = Arc::new(Int64Array::from(vec![bytes as i64]));
             Ok(RecordBatch::try_new(schema.clone(), vec![column])?)
@@ -491,23 +508,33 @@ const JOIN: &str = "WITH u AS (SELECT k, s FROM t UNION ALL SELECT k + 100000, s
     SELECT a.k, b.s FROM u a JOIN u b ON a.k = b.k AND a.s = b.s";
 const JOINED: i64 = 2 * ROWS;
 
-#[tokio::test]
-async fn a_query_waits_at_its_sources_for_memory_that_others_have() {
-    let scene = scene(MAX);
-    let tenant = scene.tenant();
+/// A join that waits for memory which another grant has.
+async fn waiting_join(scene: &Scene) -> (TenantStream, Grant) {
     let rest = Ask::new(&scene.group, "rest").least(MAX - SHARE, 0);
     let rest = scene.arbiter.try_admit(rest).unwrap();
-    let mut stream = tenant.sql(None, JOIN).await.unwrap();
+    let mut stream = scene.tenant().sql(None, JOIN).await.unwrap();
     let waits = || scene.arbiter.counts().growth_waits > 0;
     assert!(until(stream.next(), waits).await.is_none());
-    // It has no more than there is, and goes on when the other ends.
-    assert!(scene.group.reserved() <= SHARE);
-    assert!(scene.history.finished().is_empty());
-    drop(rest);
+    (stream, rest)
+}
+
+async fn count(stream: &mut TenantStream) -> i64 {
     let mut found = 0;
     while let Some(batch) = stream.next().await {
         found += batch.unwrap().num_rows() as i64;
     }
+    found
+}
+
+#[tokio::test]
+async fn a_query_waits_at_its_sources_for_memory_that_others_have() {
+    let scene = scene(MAX);
+    let (mut stream, rest) = waiting_join(&scene).await;
+    // It has no more than there is, and goes on when the other ends.
+    assert!(scene.group.reserved() <= SHARE);
+    assert!(scene.history.finished().is_empty());
+    drop(rest);
+    let found = count(&mut stream).await;
     assert_eq!((found, stream.admitted().tries), (JOINED, 1));
     drop(stream);
     scene.assert_all_is_given_back().await;
@@ -516,14 +543,32 @@ async fn a_query_waits_at_its_sources_for_memory_that_others_have() {
 #[tokio::test]
 async fn a_query_that_waits_at_its_sources_can_be_cancelled() {
     let scene = scene(MAX);
-    let tenant = scene.tenant();
-    let rest = Ask::new(&scene.group, "rest").least(MAX - SHARE, 0);
-    let rest = scene.arbiter.try_admit(rest).unwrap();
-    let mut stream = tenant.sql(None, JOIN).await.unwrap();
-    let waits = || scene.arbiter.counts().growth_waits > 0;
-    assert!(until(stream.next(), waits).await.is_none());
-    drop((stream, rest));
+    drop(waiting_join(&scene).await);
     scene.assert_all_is_given_back().await;
+}
+
+#[tokio::test]
+async fn a_query_that_never_ends_is_not_stopped_for_others() {
+    for (is_infinite, stopped) in [(true, 0), (false, 1)] {
+        let mut scene = scene(MAX);
+        let mut policy = Policy::default();
+        policy.yielding.stop_after = Duration::ZERO;
+        scene.arbiter = Arbiter::new(&scene.memory, policy);
+        let hungry = Hungry::new(MAX - SHARE, 0, 0, true);
+        hungry.register_in(&scene, is_infinite);
+        let engine = scene.builder().repeat(Repeat::Always).build();
+        let tenant = engine.tenant("t").unwrap();
+        let sql = "SELECT * FROM hungry WHERE n < 0";
+        let mut endless = tenant.sql(None, sql).await.unwrap();
+        let has_all = || scene.group.reserved() >= MAX - SHARE;
+        assert!(until(endless.next(), has_all).await.is_none());
+        // It comes first in the order.
+        let mut join = tenant.score(9).sql(None, JOIN).await.unwrap();
+        let waits = || scene.arbiter.counts().growth_waits > 0;
+        assert!(until(join.next(), waits).await.is_none());
+        scene.arbiter.tick();
+        assert_eq!(scene.arbiter.counts().stopped, stopped);
+    }
 }
 
 #[tokio::test]
@@ -536,10 +581,7 @@ async fn of_two_queries_that_wait_for_each_other_one_is_stopped_and_runs_again()
         queries.push(tenant.sql(None, JOIN).await.unwrap());
     }
     let ends = queries.into_iter().map(|mut query| async move {
-        let mut found = 0;
-        while let Some(batch) = query.next().await {
-            found += batch.unwrap().num_rows() as i64;
-        }
+        let found = count(&mut query).await;
         (found, query.admitted().tries)
     });
     let ends = futures::future::join_all(ends).await;

@@ -642,6 +642,7 @@ impl<M: Machine> Ledger<M> {
                 age: Duration::ZERO,
             },
             now_ns,
+            after,
         );
         let yielding = &self.policy.yielding;
         let until_ns = now_ns.saturating_add(ns(match kind {
@@ -708,7 +709,8 @@ impl<M: Machine> Ledger<M> {
         }
     }
 
-    fn note_decision(&mut self, decision: Decision, now_ns: u64) {
+    fn note_decision(&mut self, decision: Decision, now_ns: u64, after: &mut After<M>) {
+        after.decided.push(decision.clone());
         if self.decisions.len() == DECISIONS_MAX {
             self.decisions.pop_front();
         }
@@ -797,20 +799,6 @@ impl<M: Machine> Ledger<M> {
             let may_wait = grant.is_some_and(|grant| grant.stop.is_none());
             assert!(may_wait, "the wait {number} is in vain");
         }
-    }
-
-    /// Number of the last decision.
-    pub(crate) fn decided_so_far(&self) -> u64 {
-        self.decided_so_far
-    }
-
-    /// Decisions with a higher number, oldest first.
-    pub(crate) fn decided_since(&self, number: u64) -> Vec<Decision> {
-        let decisions = self.decisions.iter().map(|(_, decision)| decision);
-        decisions
-            .filter(|decision| decision.number > number)
-            .cloned()
-            .collect()
     }
 
     /// The last decisions, oldest first.

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use bursar::{Charge, Limits};
 use bursar_arbiter::{
-    Answer, Arbiter, DecisionKind, Engine, Grant, Grow, GrowError, NotWidened, Order, Policy, Stop,
-    VictimOrder,
+    Answer, Arbiter, DecisionKind, Engine, Grant, Grow, GrowError, NotWidened, Order, Policy, Room,
+    Stop, VictimOrder,
 };
 
 use super::common::{MIB, Woken, arbiter, ask, granted, tenant, timeless, waits};
@@ -91,6 +91,10 @@ impl Engine for Told {
 
 fn poll_grow(grow: &mut Grow) -> Poll<Result<Charge, GrowError>> {
     Pin::new(grow).poll(&mut Context::from_waker(Waker::noop()))
+}
+
+fn poll_room(room: &mut Room) -> Poll<Result<(), GrowError>> {
+    Pin::new(room).poll(&mut Context::from_waker(Waker::noop()))
 }
 
 /// Polls a query that must wait.
@@ -337,14 +341,13 @@ fn waits_for_room_share_a_promise_that_the_grant_keeps_and_charge_nothing() {
     let arbiter = arbiter(100, timeless());
     let (first, _held) = running(&arbiter, "first", 0, 50);
     let (second, bytes) = running(&arbiter, "second", 0, 50);
-    let context = &mut Context::from_waker(Waker::noop());
     let mut rooms = [first.widener(), first.widener()].map(|it| it.wait_for_room(20 * MIB));
     for room in &mut rooms {
-        assert!(Pin::new(room).poll(context).is_pending());
+        assert!(poll_room(room).is_pending());
     }
     drop((bytes, second));
     for room in &mut rooms {
-        assert_eq!(Pin::new(room).poll(context), Poll::Ready(Ok(())));
+        assert_eq!(poll_room(room), Poll::Ready(Ok(())));
     }
     drop(rooms);
     assert_eq!(
@@ -371,9 +374,8 @@ fn a_wait_for_room_ends_when_its_time_is_over() {
     let (first, _held) = running(&arbiter, "first", 0, 50);
     let (_second, _bytes) = running(&arbiter, "second", 0, 50);
     let mut room = first.widener().wait_for_room(20 * MIB);
-    let polled = Pin::new(&mut room).poll(&mut Context::from_waker(Waker::noop()));
     assert_eq!(
-        polled,
+        poll_room(&mut room),
         Poll::Ready(Err(GrowError::TimedOut { bytes: 20 * MIB }))
     );
 }

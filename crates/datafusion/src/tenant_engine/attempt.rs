@@ -1,12 +1,12 @@
 //! One query, and its tries.
 
 use std::borrow::Cow;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use bursar::{Group, printable};
 #[cfg(feature = "real-bytes")]
 use bursar_arbiter::AdmitError;
-use bursar_arbiter::{Ask, Bias, Grant, Seen, Stop};
+use bursar_arbiter::{Ask, Grant, Seen, Stop};
 use datafusion::dataframe::DataFrame;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::context::{SessionContext, SessionState};
@@ -45,10 +45,8 @@ pub(super) struct Query {
     /// All tries have this state, and with it the value of `now()`.
     state: SessionState,
     plan: LogicalPlan,
-    pub(super) shape: u64,
+    shape: u64,
     may_repeat: bool,
-    /// Bytes that it was estimated at, without a correction; none unless its shape was known.
-    estimated: OnceLock<u64>,
 }
 
 /// A try that runs. In this order all goes: what DataFusion runs, its pool, and the grant that pays for it.
@@ -72,6 +70,8 @@ pub(super) struct Turn {
     is_last: bool,
     /// It asks for what its query, or one of its shape, needed before.
     is_known: bool,
+    /// Bytes that the query was estimated at, without a correction, if its shape was known.
+    estimated: Option<u64>,
 }
 
 /// A try that was refused memory, or was stopped, and has ended.
@@ -98,7 +98,6 @@ impl Query {
             name,
             shape: shape::key(&tenant.group.path(), &plan),
             may_repeat: tenant.engine.repeat.allows(&plan),
-            estimated: OnceLock::new(),
             state,
             plan,
             tenant,
@@ -121,6 +120,7 @@ impl Query {
             number: 1,
             is_last: false,
             is_known: false,
+            estimated: None,
         };
         if let LogicalPlan::EmptyRelation(_)
         | LogicalPlan::Explain(_)
@@ -149,25 +149,24 @@ impl Query {
             return (last, self.last_ask(most));
         }
         let estimated = (self.tenant.engine.estimate)(seen.peak).max(ASKED_MIN);
-        // It asks once for the first time.
-        let _ = self.estimated.set(estimated);
-        let peak = self.bias().correct(estimated).min(most);
-        (known, ask.like(Seen { peak, ..seen }))
+        let Tenant { engine, group, .. } = &self.tenant;
+        let peak = engine.corrected(group, estimated).min(most);
+        let turn = Turn {
+            estimated: Some(estimated),
+            ..known
+        };
+        (turn, ask.like(Seen { peak, ..seen }))
     }
 
-    /// The correction of the tenant's estimates.
-    fn bias(&self) -> Bias {
-        self.tenant.engine.bias_of(&self.tenant.group.path())
-    }
-
-    /// Notes what the query took.
-    pub(super) fn record(&self, peak: u64, width: u32) {
-        let engine = &self.tenant.engine;
-        engine.shapes().record(self.shape, peak, width);
-        if let Some(&estimated) = self.estimated.get() {
-            let mut bias = self.bias();
-            bias.record(estimated, peak);
-            engine.keep_bias(self.tenant.group.path(), bias);
+    /// Notes what the query took in its last try.
+    pub(super) fn record(&self, attempt: &Attempt) {
+        let Tenant { engine, group, .. } = &self.tenant;
+        let peak = attempt.pool.peak();
+        engine
+            .shapes()
+            .record(self.shape, peak, attempt.grant.width());
+        if let Some(estimated) = attempt.turn.estimated {
+            engine.record_estimate(group, estimated, peak);
         }
     }
 
@@ -193,6 +192,7 @@ impl Query {
             number,
             is_last,
             is_known: true,
+            estimated: refused.turn.estimated,
         };
         (turn, ask)
     }

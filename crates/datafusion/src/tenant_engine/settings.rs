@@ -39,18 +39,22 @@ impl Engine {
         self.shapes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The correction of a tenant's estimates.
-    pub(super) fn bias_of(&self, path: &str) -> Bias {
-        self.biases().get(path).copied().unwrap_or_default()
+    /// Corrects an estimate of a tenant.
+    pub(super) fn corrected(&self, tenant: &Group, estimate: u64) -> u64 {
+        let biases = self.biases();
+        let bias = biases.get(&tenant.path());
+        bias.map_or(estimate, |bias| bias.correct(estimate))
     }
 
-    pub(super) fn keep_bias(&self, path: String, bias: Bias) {
+    /// Notes what a query of a tenant took that was estimated.
+    pub(super) fn record_estimate(&self, tenant: &Group, estimated: u64, took: u64) {
+        let path = tenant.path();
         let mut biases = self.biases();
         if biases.len() >= BIASES_MAX && !biases.contains_key(&path) {
             // Any will do: what it knows is learned again in a few queries.
             biases.pop_first();
         }
-        biases.insert(path, bias);
+        biases.entry(path).or_default().record(estimated, took);
     }
 
     fn biases(&self) -> MutexGuard<'_, BTreeMap<String, Bias>> {

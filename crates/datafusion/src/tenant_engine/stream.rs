@@ -149,12 +149,6 @@ impl TenantStream {
         let again = self.query.clone().again(refused);
         self.state = State::Again(Box::pin(again));
     }
-
-    /// Notes what the query took.
-    fn record(&self, attempt: &Attempt) {
-        self.query
-            .record(attempt.pool.peak(), attempt.grant.width());
-    }
 }
 
 impl From<TenantStream> for SendableRecordBatchStream {
@@ -209,7 +203,7 @@ impl Stream for TenantStream {
                             this.state = State::Delivering(held, attempt, has_ended);
                         }
                         Some(Err(_)) => {}
-                        None => this.record(&attempt),
+                        None => this.query.record(&attempt),
                     }
                     return Poll::Ready(batch);
                 }

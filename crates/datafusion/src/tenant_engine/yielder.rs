@@ -13,7 +13,8 @@ use crate::pool::GroupPool;
 /// Fewest bytes that a source waits for. 64 KiB is judgement.
 const WAIT_MIN: u64 = 64 << 10;
 /// Part of the bytes of a query that its next request may need, however little it grew with its last batch: a join makes its table when it has
-/// all rows of its build side. A quarter is judgement. Such a table takes 16 to 24 bytes a row.
+/// all rows of its build side. A quarter is judgement. In DataFusion 55.2 that table takes some 20 to 40 bytes a row: it asked for 1,114,168 bytes for
+/// 30,000 rows.
 const PART_WAITED: u64 = 4;
 /// Most bytes that a source waits for. 64 MiB is judgement.
 const WAIT_MAX: u64 = 64 << 20;
