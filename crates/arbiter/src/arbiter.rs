@@ -243,6 +243,10 @@ impl<M: Machine> Asks for Inner<M> {
             ledger.wake_first_growers(after);
         });
     }
+
+    fn is_expected(&self, grant: u64, decision: u64) -> bool {
+        self.with(|ledger, now_ns, _| ledger.is_expected(grant, decision, now_ns))
+    }
 }
 
 impl<M: Machine> Arbiter<M> {

@@ -60,6 +60,9 @@ impl fmt::Display for Stop {
 pub(crate) trait Asks: Send + Sync {
     /// Notes that a query gave back so many bytes, as its engine says.
     fn answered(&self, grant: u64, decision: u64, bytes: u64);
+
+    /// Whether a query has time left to answer.
+    fn is_expected(&self, grant: u64, decision: u64) -> bool;
 }
 
 /// The answer to one [`Engine::ask`]. Dropping it is no answer.
@@ -84,6 +87,17 @@ impl Answer {
         if let Some(asks) = self.asks.upgrade() {
             asks.answered(self.grant, self.decision, bytes);
         }
+    }
+
+    /// Number of the decision: see [`crate::Decision::number`].
+    pub fn decision(&self) -> u64 {
+        self.decision
+    }
+
+    /// Whether the arbiter still expects something of the query: its time is not over.
+    pub fn is_expected(&self) -> bool {
+        let asks = self.asks.upgrade();
+        asks.is_some_and(|asks| asks.is_expected(self.grant, self.decision))
     }
 
     /// Says that the query can give back nothing. It is not asked again before it has grown.

@@ -91,6 +91,7 @@ mod refusal;
 mod report;
 mod share;
 mod sort;
+mod spill_request;
 mod spill_space;
 mod spilling;
 #[cfg(feature = "sql")]

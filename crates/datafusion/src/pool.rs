@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use bursar::{Bytes, ChargeError, Group, Host, Level, LimitReached, Machine, RemoveError};
-use bursar_arbiter::Widener;
+use bursar_arbiter::{Answer, Widener};
 use datafusion_common::Result;
 use datafusion_execution::memory_pool::{
     MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation,
@@ -22,6 +22,7 @@ use crate::refusal::Refusal;
 use crate::report::{Leftover, OperatorReport, QueryReport};
 use crate::share::{FairShare, Held, Standing};
 use crate::sort::{Part, Sort};
+use crate::spill_request::{SPILLED_MIN, SpillRequest};
 use crate::spilling::{self, Watermark, worth_spilling};
 use crate::table::{Entry, Table};
 
@@ -85,13 +86,14 @@ pub struct GroupPool {
     chain: Chain,
     share: Option<FairShare>,
     watermark: Option<Watermark>,
-    /// Not 0: a share or pressure may refuse the requests of spillers before the limits do.
+    /// Not 0: a share, pressure or the arbiter may refuse the requests of spillers before the limits do.
     asks: Arc<AtomicUsize>,
+    spill_request: SpillRequest,
     /// Operators whose requests always succeed.
     never_refused: Vec<String>,
     history: Option<History>,
     widener: Option<Widener>,
-    /// The same for requests of consumers that cannot spill: their query would end.
+    /// The same for requests of consumers that cannot spill, or hold nothing that they could: their query would end.
     widener_before_asks: Option<Widener>,
     /// Bytes of its group up to which no share refuses, because there are as many for it.
     enough: u64,
@@ -170,6 +172,7 @@ impl GroupPool {
             chain,
             share: settings.share,
             watermark,
+            spill_request: SpillRequest::new(&asks),
             asks,
             never_refused: settings.never_refused,
             history: settings.history,
@@ -261,6 +264,71 @@ impl GroupPool {
         #[cfg(feature = "real-bytes")]
         let peak = peak.max(self.real.as_ref().map_or(0, |real| real.report().peak));
         peak
+    }
+
+    /// Bytes that the query could give back if it were asked now ([`GroupPool::ask`]): those of consumers that can spill, hold 64 KiB or more, and
+    /// do not put out rows of a sort yet. Only a pool with a [`FairShare`] knows them; others return 0.
+    pub fn reclaimable(&self) -> u64 {
+        self.spillable().fold(0, u64::saturating_add)
+    }
+
+    /// Asks the query to give back `bytes` or more, as [`bursar_arbiter::Engine::ask`]. Each consumer that could ([`GroupPool::reclaimable`]) is
+    /// refused its next request, so that it spills. The answer follows when the bytes are back. There is none if no consumer makes a request
+    /// in time.
+    pub fn ask(&self, bytes: u64, answer: Answer) {
+        let spillers = self.spillable().count() as u64;
+        if spillers == 0 {
+            return answer.cannot();
+        }
+        let reserved = self.group.reserved();
+        self.spill_request.begin(bytes, spillers, reserved, answer);
+    }
+
+    /// Bytes of each consumer that would spill if it were refused.
+    fn spillable(&self) -> std::vec::IntoIter<u64> {
+        let registering = self.registry.lock();
+        let of = |live: &Live| {
+            let entry = self.table.find(live.id).filter(|_| live.can_spill)?;
+            if entry.is_never_refused() {
+                return None;
+            }
+            let bytes = match entry.sort() {
+                Some((sort, _)) => sort.spillable(),
+                None => entry.held()?.bytes(),
+            };
+            (bytes >= SPILLED_MIN).then_some(bytes)
+        };
+        let bytes: Vec<u64> = registering.live().filter_map(of).collect();
+        bytes.into_iter()
+    }
+
+    /// The decision of the arbiter for which a consumer is refused now, so that it spills.
+    fn asks_to_spill(&self, reservation: &MemoryReservation) -> Option<u64> {
+        if !self.spill_request.is_pending() || !reservation.consumer().can_spill() {
+            return None;
+        }
+        let entry = self.table.find(reservation.consumer().id())?;
+        let held = match entry.sort() {
+            Some((sort, _)) => sort.spillable(),
+            None => reservation.size() as u64,
+        };
+        // Relaxed: as in `is_to_spill`.
+        if entry.is_asked.load(Ordering::Relaxed) {
+            return None;
+        }
+        self.spill_request.refuses(held)
+    }
+
+    /// Answers the arbiter, if the query has given back what it was asked for, or can give back no more.
+    fn note_given_back(&self) {
+        if !self.spill_request.is_pending() {
+            return;
+        }
+        let can_more = |from| self.spillable().any(|bytes| bytes >= from);
+        let reserved = self.group.reserved();
+        if let Some((freed, answer)) = self.spill_request.returned(reserved, can_more) {
+            answer.freed(freed);
+        }
     }
 
     /// Returns the bytes that are kept for sorts.
@@ -519,7 +587,8 @@ impl GroupPool {
         if self.real_over().is_some() {
             return true;
         }
-        self.watermark.as_ref().is_some_and(Watermark::is_reached)
+        // Relaxed: as in `Watermark::is_reached`.
+        self.asks.load(Ordering::Relaxed) & !spilling::SHARE != 0
     }
 
     #[cold]
@@ -544,6 +613,9 @@ impl GroupPool {
             let group = group.clone();
             return Err(self.refuse(reservation, bytes, Refusal::Real { group, held, max }));
         }
+        if let Some(decision) = self.asks_to_spill(reservation) {
+            return Err(self.refuse(reservation, bytes, Refusal::Asked { decision }));
+        }
         if let Some(watermark) = &self.watermark
             && watermark.is_reached()
             && reservation.consumer().can_spill()
@@ -567,9 +639,11 @@ impl GroupPool {
             // Before it is charged: see `FairShare::grown`.
             share.grown(held, bytes);
         }
-        let widener = match reservation.consumer().can_spill() {
-            true => &self.widener,
-            false => &self.widener_before_asks,
+        // A spiller that holds nothing has nothing to spill.
+        let ends_query = !reservation.consumer().can_spill() || reservation.size() == 0;
+        let widener = match ends_query {
+            false => &self.widener,
+            true => &self.widener_before_asks,
         };
         // If the grant is too small, it becomes larger first, if that is possible.
         let charged = match widener {
@@ -692,6 +766,7 @@ impl GroupPool {
         {
             share.shrunk(held, bytes);
         }
+        self.note_given_back();
     }
 
     #[cold]

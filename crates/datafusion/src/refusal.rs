@@ -178,6 +178,8 @@ pub(crate) enum Refusal {
     Share { group: Group, standing: Standing },
     /// The consumer must spill, because this group is under pressure.
     Pressure { group: Group, level: Level },
+    /// The arbiter asked the query to give back memory.
+    Asked { decision: u64 },
     /// The heap holds more for this group than its limit.
     #[cfg(feature = "real-bytes")]
     Real { group: Group, held: u64, max: u64 },
@@ -191,6 +193,7 @@ impl Refusal {
             Self::Charge(_) => None,
             Self::Share { group, .. } => Some(format!("share of {}", group.path())),
             Self::Pressure { group, .. } => Some(format!("pressure of {}", group.path())),
+            Self::Asked { decision } => Some(format!("decision {decision} of the arbiter")),
             #[cfg(feature = "real-bytes")]
             Self::Real { group, .. } => Some(format!("real bytes of {}", group.path())),
         }
@@ -224,6 +227,10 @@ impl Refusal {
             Self::Real { group, held, max } => {
                 crate::real::write_over(&mut text, &group.path(), *held, *max)
             }
+            Self::Asked { decision } => write!(
+                text,
+                "the arbiter asks this query to spill, because others wait for memory (decision {decision})"
+            ),
             Self::Pressure { group, level } => write!(
                 text,
                 "{} is under {level} pressure, so this consumer is asked to spill before a limit is reached",
@@ -260,7 +267,7 @@ impl Refusal {
                 let limited = reached.limited.clone();
                 (limited, reached.report.clone(), reached.largest_age)
             }
-            Self::Charge(_) => return Ok(()),
+            Self::Charge(_) | Self::Asked { .. } => return Ok(()),
             Self::Share { group, .. } | Self::Pressure { group, .. } => {
                 let (report, age) = TreeReport::around(group);
                 (group.path(), report, age)
@@ -278,7 +285,7 @@ impl Refusal {
     fn advised(&self, query: &str) -> Option<String> {
         let group = match self {
             Self::Charge(ChargeError::LimitReached(reached)) => reached.limited.clone(),
-            Self::Charge(_) => return None,
+            Self::Charge(_) | Self::Asked { .. } => return None,
             Self::Share { group, .. } | Self::Pressure { group, .. } => group.path(),
             #[cfg(feature = "real-bytes")]
             Self::Real { group, .. } => group.path(),

@@ -151,6 +151,15 @@ impl Sort {
         *self.lock().of(part)
     }
 
+    /// Bytes of its rows, if it would spill them when a request is refused: it does not merge them yet.
+    pub(crate) fn spillable(&self) -> u64 {
+        let state = self.lock();
+        match state.is_merging || state.ended.contains(&Part::Rows) {
+            true => 0,
+            false => state.rows,
+        }
+    }
+
     pub(crate) fn kept(&self) -> u64 {
         self.lock().kept.as_ref().map_or(0, Charge::bytes)
     }

@@ -13,11 +13,14 @@ const WORTH_WITHOUT_LIMIT: u64 = 1 << 20;
 /// Added to the number of groups under pressure by a pool with a share, which asks spillers at any time.
 pub(crate) const SHARE: usize = 1 << (usize::BITS - 1);
 
+/// Added to that number while the arbiter asks the query to give back memory.
+pub(crate) const ASKED: usize = 1 << (usize::BITS - 2);
+
 /// Tells whether the query's group or one above it is under pressure.
 #[derive(Debug)]
 pub(crate) struct Watermark {
     from: Level,
-    /// Number of these groups, and [`SHARE`].
+    /// Number of these groups, [`SHARE`] and [`ASKED`].
     pressed: Arc<AtomicUsize>,
     /// They own only the count above: a subscriber must not keep the pool.
     _watchers: Vec<Registration>,
@@ -55,7 +58,7 @@ impl Watermark {
     #[inline(always)]
     pub(crate) fn is_reached(&self) -> bool {
         // Relaxed: it may be the state of a moment ago.
-        self.pressed.load(Ordering::Relaxed) & !SHARE != 0
+        self.pressed.load(Ordering::Relaxed) & !(SHARE | ASKED) != 0
     }
 
     /// Returns a group under pressure, and its level; the level may have fallen meanwhile.

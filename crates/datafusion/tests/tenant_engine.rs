@@ -2,7 +2,7 @@
 #![cfg(feature = "sql")]
 
 use std::panic::AssertUnwindSafe;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
@@ -28,6 +28,7 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::streaming::PartitionStream;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use futures::{FutureExt, StreamExt};
+use tokio::sync::Semaphore;
 
 const MIB: u64 = 1 << 20;
 /// Limit of the tenant.
@@ -600,6 +601,75 @@ async fn of_two_queries_that_wait_for_each_other_one_is_stopped_and_runs_again()
     let row = format!("| stop | {query} | {needed_by} | /t | true |");
     let shown = shown.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(shown.contains(&row), "{shown}");
+    scene.assert_all_is_given_back().await;
+}
+
+/// A source of the rows of `t` that waits for permission before its second half.
+#[derive(Debug)]
+struct Halves {
+    batches: Vec<RecordBatch>,
+    is_half_read: Arc<AtomicBool>,
+    may_go_on: Arc<Semaphore>,
+}
+
+impl PartitionStream for Halves {
+    fn schema(&self) -> &SchemaRef {
+        self.batches[0].schema_ref()
+    }
+
+    fn execute(&self, _: Arc<TaskContext>) -> SendableRecordBatchStream {
+        let (first, second) = self.batches.split_at(self.batches.len() / 2);
+        let (second, may_go_on) = (second.to_vec(), self.may_go_on.clone());
+        let is_half_read = self.is_half_read.clone();
+        let second = async move {
+            is_half_read.store(true, Ordering::SeqCst);
+            let _ = may_go_on.acquire().await.unwrap();
+            futures::stream::iter(second)
+        };
+        let first = futures::stream::iter(first.to_vec());
+        let batches = first.chain(futures::stream::once(second).flatten());
+        let schema = self.schema().clone();
+        Box::pin(RecordBatchStreamAdapter::new(schema, batches.map(Ok)))
+    }
+}
+
+#[tokio::test]
+async fn a_sort_spills_for_a_query_that_waits() {
+    let mut scene = scene(MAX);
+    let mut policy = Policy::default();
+    policy.yielding.ask_after = Duration::ZERO;
+    policy.yielding.stop_after = Duration::MAX;
+    scene.arbiter = Arbiter::new(&scene.memory, policy);
+    let tenant = scene.tenant();
+    let halves = Arc::new(Halves {
+        batches: collect(&tenant, "SELECT k, s FROM t UNION ALL SELECT k, s FROM t").await,
+        is_half_read: Arc::default(),
+        may_go_on: Arc::new(Semaphore::new(0)),
+    });
+    let table = StreamingTable::try_new(halves.schema().clone(), vec![halves.clone()]).unwrap();
+    scene
+        .context
+        .register_table("halves", Arc::new(table))
+        .unwrap();
+    let engine = scene.builder().repeat(Repeat::Always).build();
+    let tenant = engine.tenant("t").unwrap();
+    let sort = "SELECT k, s FROM halves ORDER BY s DESC";
+    let mut sort = tenant.sql(None, sort).await.unwrap();
+    let has_half = || halves.is_half_read.load(Ordering::SeqCst);
+    assert!(until(sort.next(), has_half).await.is_none());
+    // It comes first in the order.
+    let mut join = tenant.score(9).sql(None, JOIN).await.unwrap();
+    let waits = || scene.arbiter.counts().growth_waits > 0;
+    assert!(until(join.next(), waits).await.is_none());
+    assert_eq!(scene.arbiter.counts().asked, 1);
+    halves.may_go_on.add_permits(1);
+    let ends = tokio::join!(count(&mut sort), count(&mut join));
+    assert_eq!(ends, (JOINED, JOINED));
+    assert_eq!((sort.admitted().tries, join.admitted().tries), (1, 1));
+    let decisions = scene.arbiter.decisions();
+    assert!(decisions[0].seen > Some(MIB), "{decisions:?}");
+    assert_eq!(scene.arbiter.counts().stopped, 0);
+    drop((sort, join));
     scene.assert_all_is_given_back().await;
 }
 

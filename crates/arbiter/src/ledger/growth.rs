@@ -737,6 +737,15 @@ impl<M: Machine> Ledger<M> {
         group
     }
 
+    /// Whether a query that was asked has time left to answer.
+    pub(crate) fn is_expected(&self, id: u64, decision: u64, now_ns: u64) -> bool {
+        let leaving = self
+            .grants
+            .get(&id)
+            .and_then(|grant| grant.leaving.as_ref());
+        leaving.is_some_and(|leaving| leaving.decision == decision && now_ns < leaving.until_ns)
+    }
+
     /// Ends what was expected of a query. A query that gave back nothing is not asked again before it has grown.
     fn end_leaving(&mut self, id: u64, decision: u64, said: Option<u64>) {
         let Some(grant) = self.grants.get_mut(&id) else {

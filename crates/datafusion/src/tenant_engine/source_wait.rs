@@ -6,7 +6,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use bursar_arbiter::Room;
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::common::tree_node::TreeNodeRecursion;
@@ -18,7 +17,7 @@ use datafusion::physical_plan::{
 };
 use futures_core::Stream;
 
-use super::yielder::{Yielder, stopped};
+use super::yielder::{SourceWait, Yielder, stopped};
 
 /// Wraps each source of a plan.
 pub(super) fn wait_at_sources(
@@ -124,7 +123,7 @@ struct WaitingStream {
     yielder: Arc<Yielder>,
     /// Bytes that the query had before the last batch.
     reserved_before: Option<u64>,
-    wait: Option<Room>,
+    wait: Option<SourceWait>,
     /// Whether there is memory for the next batch.
     may_read: bool,
 }
@@ -135,7 +134,7 @@ impl WaitingStream {
             self.wait = self.yielder.wait_for_room(&mut self.reserved_before);
         }
         if let Some(wait) = &mut self.wait {
-            let waited = ready!(Pin::new(wait).poll(context));
+            let waited = ready!(wait.poll(context));
             self.wait = None;
             return Poll::Ready(self.yielder.end_wait(waited));
         }

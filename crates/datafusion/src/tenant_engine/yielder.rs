@@ -1,8 +1,10 @@
 //! A try as the arbiter talks to it: it may be told to stop, so that others can go on.
 
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Waker};
 
 use bursar::{Bytes, printable};
 use bursar_arbiter::{Answer, Engine, Grant, GrowError, Room, Stop, Widener};
@@ -24,6 +26,8 @@ pub(super) struct Yielder {
     widener: Widener,
     pool: Weak<GroupPool>,
     stop: OnceLock<Arc<Stop>>,
+    /// Sources that wait.
+    waits: AtomicU64,
     /// Bytes of the query when a source waited in vain.
     vain_at: AtomicU64,
     /// The task that polls the rows of the query.
@@ -36,6 +40,7 @@ impl Yielder {
             widener: grant.widener(),
             pool: Arc::downgrade(pool),
             stop: OnceLock::new(),
+            waits: AtomicU64::new(0),
             vain_at: AtomicU64::new(0),
             waker: Mutex::new(None),
         }
@@ -61,7 +66,10 @@ impl Yielder {
 
     /// Returns a wait for memory, if the query has grown since the last call, when it had `reserved_before` bytes, and has too little room for
     /// what it may need next. Sets `reserved_before` to what it has now.
-    pub(super) fn wait_for_room(&self, reserved_before: &mut Option<u64>) -> Option<Room> {
+    pub(super) fn wait_for_room(
+        self: &Arc<Self>,
+        reserved_before: &mut Option<u64>,
+    ) -> Option<SourceWait> {
         let pool = self.pool.upgrade()?;
         let reserved = pool.group().reserved();
         let grown = reserved.saturating_sub(reserved_before.replace(reserved)?);
@@ -70,7 +78,14 @@ impl Yielder {
         // Relaxed: a hint.
         let vain_at = self.vain_at.load(Ordering::Relaxed);
         let may_wait = grown > 0 && (vain_at == 0 || reserved >= vain_at.saturating_add(part));
-        (may_wait && !pool.has_room(next)).then(|| self.widener.wait_for_room(next))
+        (may_wait && !pool.has_room(next)).then(|| {
+            // Relaxed: see `reclaimable`.
+            self.waits.fetch_add(1, Ordering::Relaxed);
+            SourceWait {
+                room: self.widener.wait_for_room(next),
+                yielder: self.clone(),
+            }
+        })
     }
 
     /// Notes how a wait of a source ended. After one in vain the pool decides, as it does without a wait, and sources wait again only when the
@@ -107,13 +122,39 @@ impl Yielder {
     }
 }
 
+/// A source that waits for room.
+pub(super) struct SourceWait {
+    room: Room,
+    yielder: Arc<Yielder>,
+}
+
+impl SourceWait {
+    pub(super) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<(), GrowError>> {
+        Pin::new(&mut self.room).poll(context)
+    }
+}
+
+impl Drop for SourceWait {
+    fn drop(&mut self) {
+        // Relaxed: see `reclaimable`.
+        self.yielder.waits.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 impl Engine for Yielder {
     fn reclaimable(&self) -> u64 {
-        0
+        // Relaxed: a hint. Operators whose source waits ask for nothing, so none could be refused.
+        if self.waits.load(Ordering::Relaxed) > 0 {
+            return 0;
+        }
+        self.pool.upgrade().map_or(0, |pool| pool.reclaimable())
     }
 
-    fn ask(&self, _bytes: u64, answer: Answer) {
-        answer.cannot();
+    fn ask(&self, bytes: u64, answer: Answer) {
+        match self.pool.upgrade() {
+            Some(pool) => pool.ask(bytes, answer),
+            None => answer.cannot(),
+        }
     }
 
     fn stop(&self, stop: &Arc<Stop>) {

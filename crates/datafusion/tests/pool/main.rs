@@ -1,6 +1,7 @@
 //! Pools of groups, as DataFusion uses them.
 
 mod arrow;
+mod asked;
 mod common;
 mod ends;
 mod limits;

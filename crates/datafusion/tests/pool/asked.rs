@@ -1,0 +1,135 @@
+//! Pools that an arbiter asks to give back memory.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use bursar::{Charge, Limits, Memory};
+use bursar_arbiter::{Answer, Arbiter, Ask, Engine, Grant, Grow, GrowError, Policy, Stop};
+use bursar_datafusion::{FairShare, GroupPool};
+
+use crate::common::{MIB, exhausted, fixed, spiller};
+
+struct Spills(Arc<GroupPool>);
+
+impl Engine for Spills {
+    fn reclaimable(&self) -> u64 {
+        self.0.reclaimable()
+    }
+    fn ask(&self, bytes: u64, answer: Answer) {
+        self.0.ask(bytes, answer);
+    }
+    fn stop(&self, _: &Arc<Stop>) {}
+}
+
+struct Scene {
+    arbiter: Arbiter,
+    needy: Grant,
+    asked: Grant,
+    pool: Arc<GroupPool>,
+}
+
+/// A query that needs memory, and one that came later, with a pool, in 100 MiB.
+fn scene() -> Scene {
+    let memory = Memory::builder().max(100 << 20).build().unwrap();
+    let tenant = memory.root().child("tenant", Limits::none()).unwrap();
+    let mut policy = Policy::default();
+    policy.yielding.ask_after = std::time::Duration::ZERO;
+    policy.yielding.stop_after = std::time::Duration::MAX;
+    let arbiter = Arbiter::new(&memory, policy);
+    let ask = |name| Ask::new(&tenant, name).least(50 << 20, 0);
+    let needy = arbiter.try_admit(ask("needy")).unwrap();
+    let asked = arbiter.try_admit(ask("asked")).unwrap();
+    let pool = GroupPool::builder(asked.group().clone());
+    let pool = pool.share(&FairShare::new(asked.group())).grant(&asked);
+    let pool = pool.build();
+    asked.attach(Arc::new(Spills(pool.clone())));
+    Scene {
+        arbiter,
+        needy,
+        asked,
+        pool,
+    }
+}
+
+fn poll(grow: &mut Grow) -> Poll<Result<Charge, GrowError>> {
+    Pin::new(grow).poll(&mut Context::from_waker(Waker::noop()))
+}
+
+#[test]
+fn the_largest_spiller_is_refused_once_and_its_bytes_go_to_the_one_that_waits() {
+    let scene = scene();
+    let (large, small) = (
+        spiller(&scene.pool, "ExternalSorter"),
+        spiller(&scene.pool, "Grouped"),
+    );
+    let join = fixed(&scene.pool, "HashJoinInput");
+    large.try_grow(20 * MIB).unwrap();
+    small.try_grow(4 * MIB).unwrap();
+    join.try_grow(4 * MIB).unwrap();
+    assert_eq!(scene.pool.reclaimable(), 24 << 20);
+    let _held = scene.needy.try_charge(50 << 20).unwrap();
+    let mut more = scene.needy.grow(30 << 20);
+    assert!(poll(&mut more).is_pending());
+    scene.arbiter.tick();
+    assert_eq!(scene.arbiter.decisions()[0].expected, 24 << 20);
+    small.try_grow(MIB).unwrap();
+    join.try_grow(MIB).unwrap();
+    let text = exhausted(large.try_grow(MIB));
+    assert!(
+        text.contains("the arbiter asks this query to spill"),
+        "{text}"
+    );
+    assert!(text.contains("(decision 1)"), "{text}");
+    // It gets the memory that a spill takes. The answer comes with the bytes.
+    large.try_grow(1).unwrap();
+    assert!(poll(&mut more).is_pending());
+    large.free();
+    let charge = match poll(&mut more) {
+        Poll::Ready(Ok(charge)) => charge,
+        other => panic!("{other:?}"),
+    };
+    let decision = &scene.arbiter.decisions()[0];
+    // The small one would have given less than its part.
+    assert!(decision.seen >= Some(17 << 20), "{decision:?}");
+    assert_eq!(decision.said, decision.seen);
+    assert_eq!(scene.arbiter.counts().asked_in_vain, 0);
+    // Nobody asks any more.
+    large.try_grow(MIB).unwrap();
+    large.try_grow(MIB).unwrap();
+    drop((charge, scene.asked));
+}
+
+#[test]
+fn a_query_without_spillers_is_not_asked() {
+    let scene = scene();
+    let join = fixed(&scene.pool, "HashJoinInput");
+    join.try_grow(50 * MIB).unwrap();
+    let _held = scene.needy.try_charge(50 << 20).unwrap();
+    let mut more = scene.needy.grow(30 << 20);
+    assert!(poll(&mut more).is_pending());
+    scene.arbiter.tick();
+    assert_eq!(
+        (scene.pool.reclaimable(), scene.arbiter.counts().asked),
+        (0, 0)
+    );
+}
+
+#[test]
+fn a_request_whose_time_is_over_refuses_nobody() {
+    let scene = scene();
+    let sorter = spiller(&scene.pool, "ExternalSorter");
+    sorter.try_grow(30 * MIB).unwrap();
+    let _held = scene.needy.try_charge(50 << 20).unwrap();
+    let mut more = scene.needy.grow(30 << 20);
+    assert!(poll(&mut more).is_pending());
+    scene.arbiter.tick();
+    assert_eq!(scene.arbiter.counts().asked, 1);
+    // The one that waited is gone, and with it the shortage. The query was asked all the same.
+    drop(more);
+    exhausted(sorter.try_grow(MIB));
+    sorter.free();
+    assert_eq!(scene.arbiter.decisions()[0].said, Some(30 << 20));
+    sorter.try_grow(MIB).unwrap();
+}
