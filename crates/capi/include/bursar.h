@@ -41,8 +41,8 @@
  * must call one of these functions once before its signal handlers do.
  *
  * FORK. A fork waits for calls of other threads that hold a lock. A child may call all functions, and has the bytes that its parent had. Its first
- * call must be one that may wait, such as bursar_read or bursar_try_charge, and must come before it starts threads. The thread of `ticks` does not
- * exist in the child.
+ * call must be one that may wait, such as bursar_read or bursar_try_charge, and must come before it starts threads. The threads of
+ * `ticks` and of arbiters do not exist in the child.
  *
  * UNLOADING. dlclose leaves the shared library in memory. Link a plugin that contains libbursar.a with -Wl,-z,nodelete.
  *
@@ -287,6 +287,105 @@ int bursar_on_pressure(bursar_group group, bursar_pressure_function function, vo
 
 /* Ends a registration. A call on another thread may still run, so free `data` only in `destroy`. */
 int bursar_unregister(bursar_registration registration);
+
+/* ---- Queries: admission, and memory while they run ---- */
+
+/* Limits refuse. An arbiter lets queries wait instead: before they start (bursar_admit), and while they run (bursar_grant_grow). It asks other
+ * queries to give memory back, and stops one if that is not enough. docs/guides/attach-an-engine.md has the rules. */
+
+/* Handle of an arbiter. All zeros is none. */
+typedef struct {
+    uint64_t bits;
+} bursar_arbiter;
+
+/* Handle of a grant: the right of a query to run, with a group of its own. All zeros is none. */
+typedef struct {
+    uint64_t bits;
+} bursar_grant;
+
+/* Handle of the answer that an engine owes. All zeros is none. */
+typedef struct {
+    uint64_t bits;
+} bursar_answer;
+
+typedef struct {
+    /* sizeof(bursar_arbiter_options). */
+    size_t size;
+    /* After this wait of one query, others are asked to give memory back. They have `ask_max_ms` to answer. */
+    uint64_t ask_after_ms, ask_max_ms;
+    /* After this wait of one query, another is stopped. It has `stop_max_ms` to return its bytes; then the next may be stopped. */
+    uint64_t stop_after_ms, stop_max_ms;
+    /* Period of the arbiter's thread, which looks at these times; at least 1. */
+    uint64_t tick_ms;
+} bursar_arbiter_options;
+
+#define BURSAR_ARBITER_OPTIONS_INIT {sizeof(bursar_arbiter_options), 100, 1000, 100, 1000, 10}
+
+/* Makes the arbiter of a tree, and starts its thread. `root` is any group of the tree. Make one for each tree: two know nothing of each other's
+ * promises. `options` may be NULL. A system that starts no thread gives its own number, such as -EAGAIN. */
+int bursar_arbiter_create(bursar_group root, const bursar_arbiter_options *options, bursar_arbiter *arbiter, bursar_error **error);
+/* Ends the handle. Asks that wait and grants are as before. The thread ends with the last of them, and the call that ends it waits for a callback
+ * that the thread runs. So hold no lock that your callbacks take. */
+int bursar_arbiter_close(bursar_arbiter arbiter);
+
+/* Waits until a query may start. Its group is a new one, called `name`, below `group`. `least` are bytes without which it cannot run; 0 for a
+ * quarter of the lowest limit above. With `wanted` bytes it runs best; 0 for no wish. Higher scores come first among asks for the same group.
+ * `patience_ms` is the longest wait: 0 for none, negative for one without end. -ETIMEDOUT: the patience is over. -E2BIG: `least` is more than
+ * a limit. -EEXIST: `name` is taken. -ENOMEM: `group` is inside of a grant that has too little left. */
+int bursar_admit(bursar_arbiter arbiter, bursar_group group, const char *name, uint64_t least, uint64_t wanted, int score, int64_t patience_ms,
+                 bursar_grant *grant, bursar_error **error);
+/* Makes a handle of the grant's group. Return the grant's charges by it (bursar_uncharge), and release it. */
+int bursar_grant_group(bursar_grant grant, bursar_group *group);
+/* Ends a grant: closes its group, and lets others start. A wait of the grant's fails with -EBADF. Bytes that are still charged count until they
+ * return. The engine is destroyed, after calls that run. What bursar_arbiter_close says of locks holds here. */
+int bursar_grant_close(bursar_grant grant);
+
+/* Charges the grant's group, and makes the grant larger if nobody waits for that memory. Never waits. Errors are those of bursar_try_charge, which
+ * costs less and stays within the grant. */
+int bursar_grant_try_charge(bursar_grant grant, uint64_t bytes, bursar_error **error);
+/* Charges the grant's group, and waits in this call while the memory is not there. So a query pauses here: its thread waits, and nothing else
+ * resumes it. `timeout_ms`: 0 for one look, negative for no end. The numbers say how to go on:
+ *   -ECANCELED  the query was stopped so that others can go on: return its bytes, close its grant, and run it again later
+ *   -EDEADLK    nobody who holds memory can yield: go on with less, or end
+ *   -E2BIG      a limit is smaller than what the query would have: waiting is in vain
+ *   -ETIMEDOUT  the memory was not there in time: try again, or go on with less
+ *   -EBADF      the grant was closed meanwhile
+ *   -ENOMEM     a limit inside of the grant, a grant around it, or one that was lowered meanwhile, is in the way */
+int bursar_grant_grow(bursar_grant grant, uint64_t bytes, int64_t timeout_ms, bursar_error **error);
+
+/* Bytes that the query could give back if it were asked now. */
+typedef uint64_t (*bursar_reclaimable_function)(void *data);
+/* Asks the query to give back `bytes` or more. Note the answer, let a thread of the query return the bytes, and then answer from there. */
+typedef void (*bursar_ask_function)(void *data, uint64_t bytes, bursar_answer answer);
+/* Tells the query to end. The reason is a text for people that lives during the call. */
+typedef void (*bursar_stop_function)(void *data, const char *reason);
+
+/* A query as the arbiter sees it. The functions run on any thread, and on several at a time. They must return soon, and must not wait for memory.
+ * What CALLBACKS says above holds for them. */
+typedef struct {
+    /* sizeof(bursar_engine). */
+    size_t size;
+    /* If one of these two is NULL, the query is never asked. */
+    bursar_reclaimable_function reclaimable;
+    bursar_ask_function ask;
+    /* NULL: only its waits tell the query that it was stopped. */
+    bursar_stop_function stop;
+    /* May be NULL. */
+    bursar_destroy_function destroy;
+    void *data;
+} bursar_engine;
+
+#define BURSAR_ENGINE_INIT {sizeof(bursar_engine), NULL, NULL, NULL, NULL, NULL}
+
+/* Says who is asked to give back memory of this grant, and told to stop. It takes the place of the engine before, which is destroyed. The structure
+ * is copied. If this fails, `data` is still the caller's. Without an engine, a query is stopped only while it waits for memory. */
+int bursar_grant_attach(bursar_grant grant, const bursar_engine *engine, bursar_error **error);
+
+/* End an answer's handle; each answer needs one of these. Freed: so many bytes are back. Cannot: none, and the query is not asked again before it
+ * has grown. Drop: no answer, so others wait until `ask_max_ms` is over. An answer that comes too late, or after the grant was closed, is fine. */
+int bursar_answer_freed(bursar_answer answer, uint64_t bytes);
+int bursar_answer_cannot(bursar_answer answer);
+int bursar_answer_drop(bursar_answer answer);
 
 #ifdef __cplusplus
 }

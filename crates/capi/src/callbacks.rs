@@ -14,12 +14,12 @@ use crate::handles::{GroupHandle, RegistrationHandle};
 
 type Reclaim = unsafe extern "C-unwind" fn(data: *mut c_void, target: u64) -> u64;
 type Tell = unsafe extern "C-unwind" fn(data: *mut c_void, level: c_int);
-type Destroy = unsafe extern "C-unwind" fn(data: *mut c_void);
+pub(crate) type Destroy = unsafe extern "C-unwind" fn(data: *mut c_void);
 
 /// The program's data, and what ends it.
-struct Data {
-    data: *mut c_void,
-    destroy: Option<Destroy>,
+pub(crate) struct Data {
+    pub(crate) data: *mut c_void,
+    pub(crate) destroy: Option<Destroy>,
 }
 
 // SAFETY: the header says that callbacks run on any thread.
@@ -28,7 +28,7 @@ unsafe impl Send for Data {}
 unsafe impl Sync for Data {}
 
 impl Data {
-    fn get(&self) -> *mut c_void {
+    pub(crate) fn get(&self) -> *mut c_void {
         self.data
     }
 }

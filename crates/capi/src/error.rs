@@ -3,12 +3,14 @@
 use std::any::Any;
 use std::ffi::{CString, c_char, c_int};
 use std::fmt;
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 
 use bursar::engine::NowaitError;
 use bursar::{AllocPagesError, ChargeError, CreateError, MemoryError, RemoveError};
 use bursar_alloc::FromRawError;
+use bursar_arbiter::{AdmitError, GrowError};
 
 /// Reason why a call failed.
 #[derive(Debug)]
@@ -20,6 +22,10 @@ pub(crate) enum Failure {
     Remove(RemoveError),
     Pages(AllocPagesError),
     FreePages(FromRawError),
+    Admit(AdmitError),
+    Grow(GrowError),
+    /// The system starts no thread.
+    Thread(io::Error),
     /// A handle that was released, or was never given.
     Handle,
     TooManyHandles,
@@ -41,7 +47,20 @@ impl Failure {
     fn errno(&self) -> c_int {
         match self {
             Self::Pages(AllocPagesError::Refused(error)) => Self::Charge(error.clone()).errno(),
+            Self::Admit(AdmitError::Create(error)) => Self::Create(error.clone()).errno(),
+            Self::Grow(GrowError::Charge(error)) => Self::Charge(error.clone()).errno(),
+            Self::Grow(GrowError::Stopped(_)) => libc::ECANCELED,
+            Self::Grow(GrowError::NobodyYields { .. }) => libc::EDEADLK,
+            Self::Grow(GrowError::TimedOut { .. }) | Self::Admit(AdmitError::TimedOut { .. }) => {
+                libc::ETIMEDOUT
+            }
+            Self::Grow(GrowError::NeverFits { .. }) | Self::Admit(AdmitError::NeverFits { .. }) => {
+                libc::E2BIG
+            }
+            Self::Thread(error) => error.raw_os_error().unwrap_or(libc::EAGAIN),
             Self::Pages(_)
+            | Self::Grow(GrowError::Nested { .. })
+            | Self::Admit(AdmitError::Nested { .. })
             | Self::Charge(ChargeError::LimitReached(_))
             | Self::Nowait(NowaitError::LimitReached)
             | Self::Create(CreateError::OutOfMemory)
@@ -49,6 +68,7 @@ impl Failure {
             Self::Charge(ChargeError::Removed { .. })
             | Self::Nowait(NowaitError::Removed)
             | Self::Create(CreateError::ParentRemoved { .. })
+            | Self::Admit(AdmitError::Removed { .. })
             | Self::NoGroup(_) => libc::ENOENT,
             Self::Charge(ChargeError::TooLarge { .. }) | Self::Nowait(NowaitError::TooLarge) => {
                 libc::EOVERFLOW
@@ -60,13 +80,16 @@ impl Failure {
             Self::Memory(MemoryError::Start(_)) => libc::ENOTSUP,
             Self::Remove(RemoveError::Root) => libc::EPERM,
             Self::Remove(_) => libc::ENOTEMPTY,
-            Self::Handle => libc::EBADF,
+            // Its handle was closed during the wait.
+            Self::Handle | Self::Grow(GrowError::Ended) => libc::EBADF,
             Self::TooManyHandles => libc::ENFILE,
             Self::NotUtf8(_) => libc::EILSEQ,
             Self::NotFresh(_) => libc::EAGAIN,
             Self::Panic(_) => libc::ENOTRECOVERABLE,
             // Names and statistics that cannot be, and reasons that a later version of the library adds.
             Self::Create(_)
+            | Self::Admit(_)
+            | Self::Grow(_)
             | Self::Memory(_)
             | Self::Charge(_)
             | Self::Nowait(_)
@@ -81,7 +104,11 @@ impl Failure {
     /// Whether the request is larger than the limit that refused it.
     fn never_fits(&self) -> bool {
         match self {
+            Self::Grow(GrowError::NeverFits { .. }) | Self::Admit(AdmitError::NeverFits { .. }) => {
+                true
+            }
             Self::Charge(ChargeError::LimitReached(reached))
+            | Self::Grow(GrowError::Charge(ChargeError::LimitReached(reached)))
             | Self::Pages(AllocPagesError::Refused(ChargeError::LimitReached(reached))) => {
                 reached.never_fits()
             }
@@ -94,7 +121,7 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             // With the tree around the limit.
-            Self::Charge(error) => write!(f, "{error:#}"),
+            Self::Charge(error) | Self::Grow(GrowError::Charge(error)) => write!(f, "{error:#}"),
             Self::Nowait(error) => error.fmt(f),
             Self::Create(error) => error.fmt(f),
             Self::Memory(error) => error.fmt(f),
@@ -102,6 +129,9 @@ impl fmt::Display for Failure {
             Self::Pages(AllocPagesError::Refused(error)) => write!(f, "{error:#}"),
             Self::Pages(error) => error.fmt(f),
             Self::FreePages(error) => error.fmt(f),
+            Self::Admit(error) => error.fmt(f),
+            Self::Grow(error) => error.fmt(f),
+            Self::Thread(error) => write!(f, "the system starts no thread: {error}"),
             Self::Handle => f.write_str("the handle was released, or is none"),
             Self::TooManyHandles => f.write_str("too many handles: at most 16777216 at a time"),
             Self::Null(name) => write!(f, "{name} is NULL"),
@@ -123,7 +153,7 @@ macro_rules! from {
         })*
     };
 }
-from!(ChargeError => Charge, NowaitError => Nowait, CreateError => Create, MemoryError => Memory, RemoveError => Remove, AllocPagesError => Pages, FromRawError => FreePages);
+from!(ChargeError => Charge, NowaitError => Nowait, CreateError => Create, MemoryError => Memory, RemoveError => Remove, AllocPagesError => Pages, FromRawError => FreePages, AdmitError => Admit, GrowError => Grow);
 
 /// An error as C has it.
 #[derive(Debug)]

@@ -1,4 +1,4 @@
-//! Handles: numbers that name groups and registrations to C.
+//! Handles: numbers that name groups, registrations and grants to C.
 //!
 //! A handle is a place in a table, and the place's generation. Releasing a handle changes the generation, so a handle that was released, or
 //! was never given, is told from one that is in use. Looking one up takes no lock. The next handle of any group uses the place again. So a
@@ -232,31 +232,46 @@ impl Place {
     }
 }
 
-/// Registrations by the numbers of their handles, which are never used again.
-struct Registrations {
-    last: u64,
-    live: BTreeMap<u64, Registration>,
+/// Values by the numbers of their handles, which are never used again.
+pub(crate) struct Numbered<T>(HostMutex<(u64, BTreeMap<u64, T>)>);
+
+impl<T: Send + 'static> Numbered<T> {
+    pub(crate) const fn new() -> Self {
+        Self(HostMutex::of((0, BTreeMap::new())))
+    }
+
+    pub(crate) fn add(&self, value: T) -> u64 {
+        let (last, live) = &mut *self.0.lock();
+        *last += 1;
+        live.insert(*last, value);
+        *last
+    }
+
+    pub(crate) fn get(&self, bits: u64) -> Option<T>
+    where
+        T: Clone,
+    {
+        self.0.lock().1.get(&bits).cloned()
+    }
+
+    /// Ends a handle; `None` if it has ended. The caller drops the value without the lock: it may call the program.
+    pub(crate) fn take(&self, bits: u64) -> Option<T> {
+        self.0.lock().1.remove(&bits)
+    }
 }
 
-static REGISTRATIONS: HostMutex<Registrations> = HostMutex::of(Registrations {
-    last: 0,
-    live: BTreeMap::new(),
-});
+static REGISTRATIONS: Numbered<Registration> = Numbered::new();
 
 impl RegistrationHandle {
     pub(crate) fn new(registration: Registration) -> Self {
-        let mut registrations = REGISTRATIONS.lock();
-        registrations.last += 1;
-        let bits = registrations.last;
-        registrations.live.insert(bits, registration);
-        Self { bits }
+        Self {
+            bits: REGISTRATIONS.add(registration),
+        }
     }
 
     /// Ends the registration; `false` if it has ended.
     pub(crate) fn release(self) -> bool {
-        let ended = REGISTRATIONS.lock().live.remove(&self.bits);
-        // Without the lock: what the registration holds may call the program.
-        ended.is_some()
+        REGISTRATIONS.take(self.bits).is_some()
     }
 }
 

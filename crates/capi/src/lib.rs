@@ -18,9 +18,11 @@ macro_rules! version {
     };
 }
 
+mod arbiter;
 mod arguments;
 mod callbacks;
 mod charge;
+mod engine;
 mod error;
 mod group;
 mod handles;

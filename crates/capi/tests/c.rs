@@ -81,7 +81,7 @@ fn passes(program: &Path) {
 #[test]
 fn shared() {
     let to = tempfile::tempdir().unwrap();
-    for source in ["interface.c", "interface.cpp"] {
+    for source in ["interface.c", "arbiter.c", "interface.cpp"] {
         passes(&build(source, Linked::Shared, &[], to.path()));
     }
 }
@@ -97,7 +97,7 @@ fn linked_statically() {
 fn under_sanitizers() {
     let to = tempfile::tempdir().unwrap();
     let flags = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
-    for source in ["interface.c", "interface.cpp"] {
+    for source in ["interface.c", "arbiter.c", "interface.cpp"] {
         passes(&build(source, Linked::Shared, &flags, to.path()));
     }
 }

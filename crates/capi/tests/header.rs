@@ -7,7 +7,7 @@ use std::process::Command;
 use syn::{Item, ReturnType, Type};
 
 /// Names that C has for Rust types.
-const TYPES: [(&str, &str); 18] = [
+const TYPES: [(&str, &str); 26] = [
     ("c_int", "int"),
     ("c_char", "char"),
     ("c_void", "void"),
@@ -26,6 +26,14 @@ const TYPES: [(&str, &str); 18] = [
     ("Reclaim", "bursar_reclaim_function"),
     ("Tell", "bursar_pressure_function"),
     ("Destroy", "bursar_destroy_function"),
+    ("ArbiterHandle", "bursar_arbiter"),
+    ("GrantHandle", "bursar_grant"),
+    ("AnswerHandle", "bursar_answer"),
+    ("ArbiterOptions", "bursar_arbiter_options"),
+    ("EngineOption", "bursar_engine"),
+    ("Reclaimable", "bursar_reclaimable_function"),
+    ("AskFor", "bursar_ask_function"),
+    ("TellStop", "bursar_stop_function"),
 ];
 
 /// Functions by name, as `result(parameters)`; structures by name, as the types of their fields.
