@@ -41,8 +41,8 @@
  * must call one of these functions once before its signal handlers do.
  *
  * FORK. A fork waits for calls of other threads that hold a lock. A child may call all functions, and has the bytes that its parent had. Its first
- * call must be one that may wait, such as bursar_read or bursar_try_charge, and must come before it starts threads. The threads of
- * `ticks` and of arbiters do not exist in the child.
+ * call must be one that may wait, such as bursar_read or bursar_try_charge, and must come before it starts threads. The threads of `ticks` and of
+ * arbiters do not exist in the child.
  *
  * UNLOADING. dlclose leaves the shared library in memory. Link a plugin that contains libbursar.a with -Wl,-z,nodelete.
  *
@@ -313,7 +313,7 @@ typedef struct {
     size_t size;
     /* After this wait of one query, others are asked to give memory back. They have `ask_max_ms` to answer. */
     uint64_t ask_after_ms, ask_max_ms;
-    /* After this wait of one query, another is stopped. It has `stop_max_ms` to return its bytes; then the next may be stopped. */
+    /* After this wait of one query, another is stopped. It has `stop_max_ms` to return its bytes and close its grant. */
     uint64_t stop_after_ms, stop_max_ms;
     /* Period of the arbiter's thread, which looks at these times; at least 1. */
     uint64_t tick_ms;
@@ -357,7 +357,7 @@ int bursar_grant_grow(bursar_grant grant, uint64_t bytes, int64_t timeout_ms, bu
 typedef uint64_t (*bursar_reclaimable_function)(void *data);
 /* Asks the query to give back `bytes` or more. Note the answer, let a thread of the query return the bytes, and then answer from there. */
 typedef void (*bursar_ask_function)(void *data, uint64_t bytes, bursar_answer answer);
-/* Tells the query to end. The reason is a text for people that lives during the call. */
+/* Tells the query to end: to return its bytes, and to close its grant. The reason is a text for people that lives during the call. */
 typedef void (*bursar_stop_function)(void *data, const char *reason);
 
 /* A query as the arbiter sees it. The functions run on any thread, and on several at a time. They must return soon, and must not wait for memory.

@@ -1,4 +1,4 @@
-// Bursar for C++17: groups, charges and callbacks that end by themselves, and memory resources on a group.
+// Bursar for C++17: groups, charges, callbacks and grants that end by themselves, and memory resources on a group.
 //
 //     bursar::Group root = bursar::Group::create();
 //     bursar::Group query = root.child("query-7", 64 << 20);
@@ -196,6 +196,7 @@ public:
 
 private:
     friend class Group;
+    friend class Grant;
     Charge(detail::Handle group, uint64_t bytes) noexcept : group_(std::move(group)), bytes_(bytes) {}
 
     detail::Handle group_;
@@ -356,6 +357,7 @@ public:
     }
 
 private:
+    friend class Grant;
     detail::Handle handle_;
 };
 
@@ -377,6 +379,125 @@ inline void Charge::resize(uint64_t bytes) {
     }
     bytes_ = bytes;
 }
+
+namespace detail {
+
+// A handle that ends by itself. One that was moved from is none.
+template <class T, int (*end)(T)> class Ending {
+public:
+    explicit Ending(T value) noexcept : value_(value) {}
+    Ending(Ending &&other) noexcept : value_(other.take()) {}
+    Ending &operator=(Ending &&other) noexcept {
+        Ending taken(std::move(other));
+        std::swap(value_, taken.value_);
+        return *this;
+    }
+    ~Ending() {
+        if (value_.bits != 0) {
+            end(value_);
+        }
+    }
+
+    T get() const noexcept { return value_; }
+    T take() noexcept { return std::exchange(value_, T{0}); }
+
+private:
+    T value_;
+};
+
+} // namespace detail
+
+// The answer that an engine owes. If it ends without one, others wait until its time is over.
+class Answer {
+public:
+    explicit Answer(bursar_answer answer) noexcept : answer_(answer) {}
+
+    // So many bytes are back.
+    void freed(uint64_t bytes) noexcept { bursar_answer_freed(answer_.take(), bytes); }
+    void cannot() noexcept { bursar_answer_cannot(answer_.take()); }
+
+private:
+    detail::Ending<bursar_answer, bursar_answer_drop> answer_;
+};
+
+// A query as the arbiter sees it: see bursar_engine. Calls come on any thread, and on several at a time.
+class Engine {
+public:
+    virtual ~Engine() = default;
+    virtual uint64_t reclaimable() { return 0; }
+    virtual void ask(uint64_t, Answer answer) { answer.cannot(); }
+    virtual void stop(const char *reason) = 0;
+};
+
+// The right of a query to run, until this ends.
+class Grant {
+public:
+    const Group &group() const noexcept { return group_; }
+
+    // Charges, and makes the grant larger if nobody waits for that memory; nothing if that fails.
+    std::optional<Charge> try_charge(uint64_t bytes) const {
+        if (bursar_grant_try_charge(grant_.get(), bytes, nullptr) < 0) {
+            return std::nullopt;
+        }
+        return Charge(group_.handle_, bytes);
+    }
+
+    // Charges, and waits for memory in this call. The number of the error says how to go on: see bursar_grant_grow.
+    Charge grow(uint64_t bytes, int64_t timeout_ms = -1) const {
+        detail::Failure failure;
+        failure.check(bursar_grant_grow(grant_.get(), bytes, timeout_ms, failure.put()));
+        return Charge(group_.handle_, bytes);
+    }
+
+    // Says who is asked to give back memory of this grant, and told to stop.
+    void attach(std::shared_ptr<Engine> engine) const {
+        using Shared = std::shared_ptr<Engine>;
+        detail::Failure failure;
+        auto owned = std::make_unique<Shared>(std::move(engine));
+        bursar_engine calls = BURSAR_ENGINE_INIT;
+        calls.reclaimable = [](void *data) { return (*static_cast<Shared *>(data))->reclaimable(); };
+        calls.ask = [](void *data, uint64_t bytes, bursar_answer answer) { (*static_cast<Shared *>(data))->ask(bytes, Answer(answer)); };
+        calls.stop = [](void *data, const char *reason) { (*static_cast<Shared *>(data))->stop(reason); };
+        calls.destroy = [](void *data) { delete static_cast<Shared *>(data); };
+        calls.data = owned.get();
+        failure.check(bursar_grant_attach(grant_.get(), &calls, failure.put()));
+        owned.release();
+    }
+
+private:
+    friend class Arbiter;
+    using Ending = detail::Ending<bursar_grant, bursar_grant_close>;
+    Grant(Ending grant, const Group &group) noexcept : grant_(std::move(grant)), group_(group) {}
+
+    Ending grant_;
+    Group group_;
+};
+
+// Lets queries of a tree wait instead of failing. Make one for each tree.
+class Arbiter {
+public:
+    explicit Arbiter(const Group &root, const bursar_arbiter_options &options = BURSAR_ARBITER_OPTIONS_INIT) : arbiter_({0}) {
+        detail::Failure failure;
+        bursar_arbiter made;
+        failure.check(bursar_arbiter_create(root.get(), &options, &made, failure.put()));
+        arbiter_ = Ending(made);
+    }
+
+    // Waits until a query may start: see bursar_admit.
+    Grant admit(const Group &tenant, const std::string &name, uint64_t least, uint64_t wanted = 0, int score = 0, int64_t patience_ms = -1) const {
+        detail::Failure failure;
+        bursar_grant grant;
+        bursar_group group;
+        failure.check(bursar_admit(arbiter_.get(), tenant.get(), detail::text(name), least, wanted, score, patience_ms, &grant, failure.put()));
+        Grant::Ending owned(grant);
+        detail::check(bursar_grant_group(grant, &group), "the grant's group");
+        return Grant(std::move(owned), Group(group));
+    }
+
+private:
+    using Ending = detail::Ending<bursar_arbiter, bursar_arbiter_close>;
+    Ending arbiter_;
+};
 
 // A memory resource that charges a group for what it allocates from another one, and throws bursar::Refused, a std::bad_alloc, if that fails. It charges
 // the bytes that were asked for: what the other resource rounds up, or keeps, is not charged. Resources are equal if their groups' handles and

@@ -2,6 +2,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <map>
+#include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -167,10 +169,66 @@ static void threads() {
     CHECK(usage(group) == 0 && group.snapshot_json().front() == '[');
 }
 
+// A sort that gives back all when it is asked.
+struct Sort : bursar::Engine {
+    std::mutex lock;
+    bursar::Charge rows;
+    std::optional<bursar::Answer> asked;
+    bool is_stopped = false;
+
+    uint64_t reclaimable() override {
+        std::lock_guard<std::mutex> held(lock);
+        return rows.bytes();
+    }
+    void ask(uint64_t, bursar::Answer answer) override {
+        std::lock_guard<std::mutex> held(lock);
+        asked = std::move(answer);
+    }
+    void stop(const char *) override { is_stopped = true; }
+    // On the sort's own thread.
+    void give_back() {
+        for (;; std::this_thread::yield()) {
+            std::lock_guard<std::mutex> held(lock);
+            if (asked) {
+                uint64_t bytes = rows.bytes();
+                rows = bursar::Charge();
+                asked->freed(bytes);
+                return;
+            }
+        }
+    }
+};
+
+static void arbiters() {
+    bursar_options options = BURSAR_OPTIONS_INIT;
+    options.max = 100 * MIB;
+    bursar::Group root = bursar::Group::create(options);
+    bursar::Group tenant = root.child("acme");
+    auto sort = std::make_shared<Sort>();
+    {
+        bursar::Arbiter arbiter(root);
+        bursar::Grant join = arbiter.admit(tenant, "join", 50 * MIB, 50 * MIB);
+        bursar::Grant second = arbiter.admit(tenant, "sort", 50 * MIB), sorting = std::move(second);
+        CHECK(number_of([&] { arbiter.admit(tenant, "late", MIB, 0, 0, 0); }) == ETIMEDOUT && sorting.group().path() == "/acme/sort");
+        CHECK(number_of([&] { second.grow(1); }) == EBADF && number_of([&] { second.attach(sort); }) == EBADF);
+        bursar::Charge table = join.grow(50 * MIB);
+        sort->rows = std::move(*sorting.try_charge(50 * MIB));
+        sorting.attach(sort);
+        CHECK(sort.use_count() == 2 && !join.try_charge(20 * MIB));
+        std::thread running([sort] { sort->give_back(); });
+        bursar::Charge more = join.grow(20 * MIB);
+        running.join();
+        CHECK(!sort->is_stopped && usage(root) == 70 * MIB);
+        CHECK(number_of([&] { join.grow(31 * MIB); }) == E2BIG);
+    }
+    CHECK(sort.use_count() == 1 && usage(root) == 0);
+}
+
 int main() {
     charges();
     containers();
     callbacks();
+    arbiters();
     threads();
     std::puts("passed");
 }
