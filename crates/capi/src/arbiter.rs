@@ -4,9 +4,9 @@ use std::ffi::{c_char, c_int};
 use std::pin::Pin;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use bursar::{Charge, Group, Ticker};
+use bursar::{Charge, Group, Machine, Ticker};
 use bursar_arbiter::{Arbiter, Ask, Engine, Grant, GrowError, Policy, Widener};
 
 use crate::arguments::{put, sized, text};
@@ -107,17 +107,26 @@ fn widener_of(grant: GrantHandle) -> Result<(Widener, Group), Failure> {
     Ok((held.grant.widener(), held.grant.group().clone()))
 }
 
-fn grow(widener: &Widener, bytes: u64, timeout: Option<Duration>) -> Result<Charge, GrowError> {
+fn grow(
+    widener: &Widener,
+    group: &Group,
+    bytes: u64,
+    timeout: Option<Duration>,
+) -> Result<Charge, GrowError> {
     let bed = Arc::new(Bed::default());
     let waker = Waker::from(bed.clone());
     let mut context = Context::from_waker(&waker);
-    let began = Instant::now();
+    let memory = group.memory();
+    let now = || Duration::from_nanos(memory.machine().now_ns());
+    let began = now();
     let mut grow = widener.grow(bytes);
     loop {
         if let Poll::Ready(answer) = Pin::new(&mut grow).poll(&mut context) {
             return answer;
         }
-        let rest = timeout.map_or(LOOK_MAX, |timeout| timeout.saturating_sub(began.elapsed()));
+        let rest = timeout.map_or(LOOK_MAX, |timeout| {
+            timeout.saturating_sub(now().saturating_sub(began))
+        });
         if rest.is_zero() {
             return Err(GrowError::TimedOut { bytes });
         }
@@ -279,8 +288,8 @@ pub unsafe extern "C" fn bursar_grant_grow(
     error: *mut *mut Error,
 ) -> c_int {
     let run = || {
-        let widener = widener_of(grant)?.0;
-        grow(&widener, bytes, time(timeout_ms))?.forget();
+        let (widener, group) = widener_of(grant)?;
+        grow(&widener, &group, bytes, time(timeout_ms))?.forget();
         Ok(0)
     };
     // SAFETY: as the caller's.

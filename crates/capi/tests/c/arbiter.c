@@ -1,5 +1,6 @@
 /* Queries as a program in C sees them: admission, waits for memory, engines that are asked and stopped, handles that ended. */
 #define _POSIX_C_SOURCE 200809L
+#include <dirent.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -224,10 +225,12 @@ static void admission(void) {
     bursar_error_free(error);
     second.held = 90 * MIB;
     finish(&second);
-    /* Handles that have ended. */
+    /* Handles that have ended, also while later ones live. */
+    start(&first, server, "third", MIB);
     CHECK(bursar_grant_close(second.grant) == -EBADF && bursar_grant_close(none) == -EBADF);
     CHECK(bursar_grant_try_charge(second.grant, 1, NULL) == -EBADF && bursar_grant_grow(second.grant, 1, -1, NULL) == -EBADF);
     CHECK(bursar_grant_group(second.grant, &inside) == -EBADF && inside.bits == 0);
+    finish(&first);
     end(server);
     end(other);
 }
@@ -274,6 +277,11 @@ static void waits(void) {
     end(server);
 }
 
+static uint64_t not_called(void *data) {
+    (void)data;
+    exit(2);
+}
+
 static void without_callbacks(void) {
     struct server server = serve(1000, 50);
     bursar_engine engine = BURSAR_ENGINE_INIT;
@@ -284,8 +292,7 @@ static void without_callbacks(void) {
     start(&sort, server, "sort", 50 * MIB);
     attach(&sort);
     /* Takes the place of the one before. It cannot be asked, and does not hear that it is stopped. */
-    engine.reclaimable = reclaimable;
-    engine.data = &sort;
+    engine.reclaimable = not_called;
     CHECK(bursar_grant_attach(sort.grant, &engine, NULL) == 0 && sort.destroyed == 1);
     CHECK(bursar_grant_grow(join.grant, 20 * MIB, -1, NULL) == -EDEADLK);
     CHECK(bursar_grant_grow(sort.grant, 20 * MIB, -1, NULL) == -ECANCELED);
@@ -330,6 +337,18 @@ static void closed_in_any_order(void) {
     CHECK(usage(join.group) == 0 && bursar_release(join.group) == 0 && bursar_grant_close(join.grant) == 0);
 }
 
+/* Threads of this process. */
+static int threads(void) {
+    DIR *tasks = opendir("/proc/self/task");
+    int count = -2;
+    CHECK(tasks != NULL);
+    while (readdir(tasks) != NULL) {
+        count++;
+    }
+    CHECK(closedir(tasks) == 0);
+    return count;
+}
+
 int main(void) {
     /* A test that hangs fails. */
     alarm(300);
@@ -338,6 +357,10 @@ int main(void) {
     waits();
     without_callbacks();
     closed_in_any_order();
+    /* All arbiters have ended. A thread that was joined may be listed for a moment. */
+    while (threads() > 1) {
+        sleep_ms(1);
+    }
     puts("passed");
     return 0;
 }
