@@ -126,6 +126,29 @@ inline Handle own(bursar_group group) {
     }
 }
 
+// A handle that ends by itself. One that was moved from is none.
+template <class T, int (*end)(T)> class Ending {
+public:
+    explicit Ending(T value = T{0}) noexcept : value_(value) {}
+    Ending(Ending &&other) noexcept : value_(other.take()) {}
+    Ending &operator=(Ending &&other) noexcept {
+        Ending taken(std::move(other));
+        std::swap(value_, taken.value_);
+        return *this;
+    }
+    ~Ending() {
+        if (value_.bits != 0) {
+            end(value_);
+        }
+    }
+
+    T get() const noexcept { return value_; }
+    T take() noexcept { return std::exchange(value_, T{0}); }
+
+private:
+    T value_;
+};
+
 } // namespace detail
 
 // How old numbers may be.
@@ -153,20 +176,9 @@ class Registration {
 public:
     Registration() = default;
     explicit Registration(bursar_registration registration) noexcept : registration_(registration) {}
-    Registration(Registration &&other) noexcept : registration_(std::exchange(other.registration_, {0})) {}
-    Registration &operator=(Registration &&other) noexcept {
-        Registration taken(std::move(other));
-        std::swap(registration_, taken.registration_);
-        return *this;
-    }
-    ~Registration() {
-        if (registration_.bits != 0) {
-            bursar_unregister(registration_);
-        }
-    }
 
 private:
-    bursar_registration registration_ = {0};
+    detail::Ending<bursar_registration, bursar_unregister> registration_;
 };
 
 class Group;
@@ -380,33 +392,6 @@ inline void Charge::resize(uint64_t bytes) {
     bytes_ = bytes;
 }
 
-namespace detail {
-
-// A handle that ends by itself. One that was moved from is none.
-template <class T, int (*end)(T)> class Ending {
-public:
-    explicit Ending(T value) noexcept : value_(value) {}
-    Ending(Ending &&other) noexcept : value_(other.take()) {}
-    Ending &operator=(Ending &&other) noexcept {
-        Ending taken(std::move(other));
-        std::swap(value_, taken.value_);
-        return *this;
-    }
-    ~Ending() {
-        if (value_.bits != 0) {
-            end(value_);
-        }
-    }
-
-    T get() const noexcept { return value_; }
-    T take() noexcept { return std::exchange(value_, T{0}); }
-
-private:
-    T value_;
-};
-
-} // namespace detail
-
 // The answer that an engine owes. If it ends without one, others wait until its time is over.
 class Answer {
 public:
@@ -476,7 +461,7 @@ private:
 // Lets queries of a tree wait instead of failing. Make one for each tree.
 class Arbiter {
 public:
-    explicit Arbiter(const Group &root, const bursar_arbiter_options &options = BURSAR_ARBITER_OPTIONS_INIT) : arbiter_({0}) {
+    explicit Arbiter(const Group &root, const bursar_arbiter_options &options = BURSAR_ARBITER_OPTIONS_INIT) {
         detail::Failure failure;
         bursar_arbiter made;
         failure.check(bursar_arbiter_create(root.get(), &options, &made, failure.put()));
