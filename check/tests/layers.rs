@@ -20,7 +20,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("bursar-datafusion", &["bursar", "bursar-alloc", "bursar-arbiter"]),
     ("bursar-prometheus", &["bursar", "bursar-arbiter"]),
     ("bursar-serve", &["bursar", "bursar-arbiter", "bursar-prometheus"]),
-    ("bursar-capi", &["bursar", "bursar-alloc", "bursar-machine"]),
+    ("bursar-capi", &["bursar", "bursar-alloc", "bursar-arbiter", "bursar-machine"]),
     // These know nothing of Bursar.
     ("bursar-tpch", &[]),
     ("bursar-bench-peers", &[]),

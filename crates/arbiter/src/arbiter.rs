@@ -18,6 +18,7 @@ use crate::decision::Decision;
 use crate::engine::{Answer, Asks, Stop, call};
 use crate::ledger::{After, Asked, Call, Ledger, Terms};
 use crate::policy::{Order, Policy};
+use crate::real::{Gauge, Real};
 use crate::report::{Admissions, Counts, NotWidened};
 use crate::trace::Trace;
 
@@ -36,6 +37,8 @@ pub(crate) struct Inner<M: Machine> {
     /// [`Machine::forks`] of the process that the waiters are in.
     forks: AtomicU64,
     trace: Trace<M>,
+    /// Looks at what the process really takes.
+    gauge: Option<Gauge>,
 }
 
 impl<M: Machine> Clone for Arbiter<M> {
@@ -114,6 +117,15 @@ impl<M: Machine> Inner<M> {
         self.with(|ledger, now_ns, after| ledger.look(now_ns, after));
     }
 
+    /// Looks at what the process really takes.
+    fn look_at_real(&self) {
+        if let Some(gauge) = &self.gauge {
+            let machine = self.memory.machine();
+            let real = call(machine, "the gauge of real bytes", gauge).flatten();
+            self.with(|ledger, _, _| ledger.real = real);
+        }
+    }
+
     /// Lowers the grants that have more than they need, if somebody waits for that.
     pub(crate) fn shrink(&self) {
         let shrinks = self.with(|ledger, now_ns, after| match ledger.has_waiters() {
@@ -156,7 +168,9 @@ impl<M: Machine> Inner<M> {
         let machine = self.memory.machine();
         for needy in needy {
             let said = needy.engines.iter().filter_map(|(id, engine)| {
-                let bytes = call(machine, "`reclaimable`", || engine.reclaimable())?;
+                let bytes = call(machine, "`reclaimable` of an engine", || {
+                    engine.reclaimable()
+                })?;
                 Some((*id, bytes))
             });
             let said = said.collect();
@@ -171,12 +185,14 @@ impl<M: Machine> Inner<M> {
                             grant,
                             decision,
                         };
-                        if call(machine, "`ask`", || engine.ask(bytes, answer)).is_none() {
+                        if call(machine, "`ask` of an engine", || engine.ask(bytes, answer))
+                            .is_none()
+                        {
                             self.answered(grant, decision, 0);
                         }
                     }
                     Call::Stop(stop) => {
-                        call(machine, "`stop`", || engine.stop(&stop));
+                        call(machine, "`stop` of an engine", || engine.stop(&stop));
                     }
                 }
             }
@@ -252,6 +268,32 @@ impl<M: Machine> Asks for Inner<M> {
 impl<M: Machine> Arbiter<M> {
     /// Makes the arbiter of a memory. Make one for each memory: two know nothing of each other's promises.
     pub fn new(memory: &Memory<M>, policy: Policy) -> Self {
+        Self::make(memory, policy, None)
+    }
+
+    /// Makes an arbiter that also looks at what the process really takes, by `gauge`, at each [`Arbiter::tick`]. It counts against the limit of the
+    /// root by the lines of [`Policy::real`]. A limit that follows the process's cgroup ([`bursar::Builder::max_from_cgroup`]) moves the lines.
+    /// While `gauge` returns `None`, only reservations count. Queries that are asked or stopped for it yield by their reservations: what they take without
+    /// reserving it is expected to go with these.
+    ///
+    /// ```
+    /// use bursar::Memory;
+    /// use bursar_arbiter::{Arbiter, Policy, Real};
+    ///
+    /// let memory = Memory::builder().max(1 << 30).build()?;
+    /// let arbiter = Arbiter::with_real(&memory, Policy::default(), Real::of_process);
+    /// arbiter.tick();
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn with_real(
+        memory: &Memory<M>,
+        policy: Policy,
+        gauge: impl Fn() -> Option<Real> + Send + Sync + 'static,
+    ) -> Self {
+        Self::make(memory, policy, Some(Box::new(gauge)))
+    }
+
+    fn make(memory: &Memory<M>, policy: Policy, gauge: Option<Gauge>) -> Self {
         Self {
             inner: Arc::new(Inner {
                 memory: memory.clone(),
@@ -259,6 +301,7 @@ impl<M: Machine> Arbiter<M> {
                 ending: M::Mutex::new(BTreeMap::new()),
                 forks: AtomicU64::new(memory.machine().forks()),
                 trace: Trace::new(memory.machine()),
+                gauge,
             }),
         }
     }
@@ -303,6 +346,7 @@ impl<M: Machine> Arbiter<M> {
         for grant in ending {
             self.inner.poll_ending(grant);
         }
+        self.inner.look_at_real();
         self.inner.look();
         self.inner.shrink();
         self.inner.relieve();

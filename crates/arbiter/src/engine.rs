@@ -19,7 +19,8 @@ pub trait Engine: Send + Sync {
     /// [`crate::Yielding::ask_max`] nothing is expected of it any more.
     fn ask(&self, bytes: u64, answer: Answer);
 
-    /// Tells the query to end with an error. It has [`crate::Yielding::stop_max`] to return its bytes. Then the next one may be stopped.
+    /// Tells the query to end with an error. It has [`crate::Yielding::stop_max`] to return its bytes and to end its grant, whose promise counts
+    /// until then. Then the next one may be stopped.
     fn stop(&self, stop: &Arc<Stop>);
 }
 
@@ -110,7 +111,7 @@ impl Answer {
 pub(crate) fn call<M: Machine, R>(machine: &M, what: &str, call: impl FnOnce() -> R) -> Option<R> {
     let answer = catch_unwind(AssertUnwindSafe(call));
     if answer.is_err() {
-        machine.warn(format_args!("{what} of an engine panicked"));
+        machine.warn(format_args!("{what} panicked"));
     }
     answer.ok()
 }

@@ -29,6 +29,7 @@ use crate::decision::Decision;
 use crate::engine::{Engine, Stop};
 use crate::policy::{Order, Policy, ns};
 use crate::queue::{Place, Queue, Waiter};
+use crate::real::{Real, Strain};
 use crate::report::{Admissions, Counts, Granted, NotWidened, Refused, Waiting};
 
 /// Waiters of one tenant behind its first that one look examines.
@@ -197,6 +198,8 @@ pub(crate) struct Ledger<M: Machine> {
     /// Since when levels are above a limit that was lowered.
     over_since_ns: BTreeMap<u32, u64>,
     decided_so_far: u64,
+    /// The bytes that the process really took at the last look, if they are known.
+    pub(crate) real: Option<Real>,
     /// The last decisions and their times, oldest first.
     decisions: VecDeque<(u64, Decision)>,
 }
@@ -239,6 +242,7 @@ impl<M: Machine> Ledger<M> {
             growers: BTreeMap::new(),
             over_since_ns: BTreeMap::new(),
             decided_so_far: 0,
+            real: None,
             decisions: VecDeque::new(),
         }
     }
@@ -555,6 +559,13 @@ impl<M: Machine> Ledger<M> {
         all
     }
 
+    /// The lines that the real bytes of the process have crossed.
+    pub(super) fn strain(&self) -> Strain {
+        let max = self.root.limits().max;
+        let strain = |real| self.policy.real.strain(real, max);
+        self.real.map_or_else(Strain::default, strain)
+    }
+
     /// Whether a level has grants, or bytes of ended ones, that will return.
     fn may_free(&self, at: u32) -> bool {
         let has_grants = self.levels.get(&at).is_some_and(|level| level.promised > 0);
@@ -639,7 +650,10 @@ impl<M: Machine> Ledger<M> {
         if tenant.alone.is_some() || waiter.is_alone && tenant.grants > 0 {
             return Look::Blocked(number);
         }
-        let (narrowest, widest) = waiter.width;
+        let (narrowest, widest) = match (waiter.width, self.strain().is_narrow) {
+            ((narrowest, _), true) => (narrowest, narrowest),
+            (width, false) => width,
+        };
         let may_be_narrowest =
             now_ns.saturating_sub(waiter.arrived_ns) >= ns(self.policy.narrow_after);
         // The widest that the limits ever allow. The wish counts only up to that.
@@ -685,7 +699,7 @@ impl<M: Machine> Ledger<M> {
         }
         let width = match room < needed {
             true => narrowest,
-            false => widest_within(waiter, cap, room).max(floor),
+            false => widest_within(waiter, cap, room).min(widest).max(floor),
         };
         let bytes = match (waiter.is_alone, has_others) {
             (true, _) => room,

@@ -122,6 +122,11 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! # Real bytes
+//! Queries take more than they reserve. An arbiter made by [`Arbiter::with_real`] also looks at what the process really takes, as shares of
+//! the root's limit ([`Policy::real`]). From 70 % on, asks get their smallest width. From 85 % on, nobody starts while a query runs, and queries are asked to
+//! give back what is above. From 95 % on, one is stopped at a time. [`Real::of_process`] also reads the time that the process's cgroup stalls for memory.
+//!
 //! # Cost
 //! A decision costs time that grows with the groups that have waiters and with the grants that run, not with the asks that wait. Behind the
 //! first waiter of a group it examines at most 32, in their order, whose size may fit. A query that was admitted charges as any other: its
@@ -159,6 +164,7 @@ mod grow_error;
 mod ledger;
 mod policy;
 mod queue;
+mod real;
 mod report;
 mod shapes;
 mod shortage;
@@ -172,5 +178,6 @@ pub use engine::{Answer, Engine, Stop};
 pub use grow::{Grow, Room};
 pub use grow_error::GrowError;
 pub use policy::{Order, Policy, VictimOrder, Yielding};
+pub use real::{Real, RealLines};
 pub use report::{Admissions, Counts, Granted, NotWidened, Refused, Waiting};
 pub use shapes::{Seen, Shapes};

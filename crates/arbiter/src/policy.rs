@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::real::RealLines;
+
 /// Settings of an [`crate::Arbiter`]. The defaults are Bursar's own, chosen for queries of 10 ms to 10 s.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -26,6 +28,8 @@ pub struct Policy {
     pub default_percent: u32,
     /// Settings for running queries that need memory that is not there.
     pub yielding: Yielding,
+    /// Lines for the bytes that the process really takes, of an arbiter that looks at them ([`crate::Arbiter::with_real`]).
+    pub real: RealLines,
 }
 
 /// Settings for running queries that need memory that is not there; see [`crate::Grant::grow`].
@@ -90,6 +94,7 @@ impl Default for Policy {
             idle_after: Duration::from_secs(10),
             default_percent: 25,
             yielding: Yielding::default(),
+            real: RealLines::default(),
         }
     }
 }

@@ -48,6 +48,8 @@ pub(crate) struct Shortage {
     pub(crate) age_ns: u64,
     /// Whether a query that was told to stop has time left for it.
     pub(crate) is_stopping: bool,
+    /// Whether queries may be stopped for it, and not only asked.
+    pub(crate) may_stop: bool,
 }
 
 /// Step against a shortage.
@@ -92,6 +94,9 @@ pub(crate) fn steps(running: &[Running], shortage: &Shortage, policy: &Yielding)
     }
     if !steps.is_empty() {
         // The rest is for the next look, which knows what they gave.
+        return steps;
+    }
+    if !shortage.may_stop {
         return steps;
     }
     let victims = || {
@@ -147,6 +152,7 @@ mod tests {
             missing,
             age_ns: u64::MAX,
             is_stopping: false,
+            may_stop: true,
         }
     }
 

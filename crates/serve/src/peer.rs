@@ -2,11 +2,14 @@
 
 use std::os::fd::AsFd;
 
+#[cfg(any(target_os = "linux", target_os = "android"))]
+use nix::sys::socket::sockopt::PeerCredentials;
+
 /// The user of the process at the other end, when it connected.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(crate) fn user(stream: impl AsFd) -> Option<u32> {
-    let credentials = rustix::net::sockopt::socket_peercred(stream).ok()?;
-    Some(credentials.uid.as_raw())
+    let credentials = nix::sys::socket::getsockopt(&stream, PeerCredentials).ok()?;
+    Some(credentials.uid())
 }
 
 /// The user of the process at the other end, when it connected.
@@ -19,7 +22,9 @@ pub(crate) fn user(stream: impl AsFd) -> Option<u32> {
 /// The process at the other end; if we connected, the one that listens.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(crate) fn process(stream: impl AsFd) -> Option<rustix::process::Pid> {
-    Some(rustix::net::sockopt::socket_peercred(stream).ok()?.pid)
+    let credentials = nix::sys::socket::getsockopt(&stream, PeerCredentials).ok()?;
+    // 0 if it is in a PID namespace that this one cannot see.
+    rustix::process::Pid::from_raw(credentials.pid())
 }
 
 /// The process at the other end: unknown on this system.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::args::Target;
-use crate::document::{Document, Leftover, Waiter};
+use crate::document::{Decision, Document, Leftover, Waiter, is_below};
 use bursar_term::failure::{Failure, warn};
 
 /// Time without a byte after which a server counts as stuck.
@@ -69,7 +69,12 @@ impl Client {
         let asks = get(&self.socket, "/v1/admissions").unwrap_or_default();
         let top = &document.groups[0].path;
         let mut waiters = Waiter::parse(&asks);
-        waiters.retain(|waiter| waiter.is_below(top));
+        waiters.retain(|waiter| is_below(&waiter.path, top));
+        let decided = get(&self.socket, "/v1/decisions").unwrap_or_default();
+        let mut decisions = Decision::parse(&decided);
+        decisions.retain(|decision| is_below(&decision.query, top));
+        decisions.reverse();
+        document.decisions = decisions;
         document.waiters.splice(..0, waiters);
         Ok((document, body))
     }

@@ -17,6 +17,37 @@ pub struct Document {
     /// Asks and charges that wait, those of the arbiter first. The asks come from another answer of the server.
     #[serde(skip)]
     pub waiters: Vec<Waiter>,
+    /// Decisions of the arbiter in shortages, the newest first, from another answer of the server.
+    #[serde(skip)]
+    pub decisions: Vec<Decision>,
+}
+
+/// A decision of the arbiter in a shortage.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Decision {
+    /// `ask`, `stop` or `refuse`; newer servers may have more.
+    pub decided: String,
+    /// Path of the query that it is about.
+    pub query: String,
+    /// Path of the query that needed memory; empty if a limit was lowered.
+    #[serde(default)]
+    pub needed_by: String,
+    /// Path of the group whose limit was in the way.
+    pub limited: String,
+    /// Bytes that came back, once that is known.
+    pub seen: Option<u64>,
+    pub age_ns: u64,
+}
+
+impl Decision {
+    /// Reads a list, the oldest first. An answer that cannot be read is as good as none.
+    pub fn parse(text: &str) -> Vec<Self> {
+        #[derive(Deserialize)]
+        struct List {
+            decisions: Vec<Decision>,
+        }
+        serde_json::from_str(text).map_or_else(|_| Vec::new(), |list: List| list.decisions)
+    }
 }
 
 /// An ask or a charge that waits for memory.
@@ -62,12 +93,12 @@ impl Waiter {
         }
         serde_json::from_str(text).map_or_else(|_| Vec::new(), |all: Admissions| all.waiting)
     }
+}
 
-    /// Whether it waits for a group or for one below it.
-    pub fn is_below(&self, path: &str) -> bool {
-        let below = self.path.strip_prefix(path.trim_end_matches('/'));
-        below.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-    }
+/// Whether a path is that of a group or of one below it.
+pub fn is_below(path: &str, group: &str) -> bool {
+    let below = path.strip_prefix(group.trim_end_matches('/'));
+    below.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 #[derive(Clone, Debug, Deserialize)]

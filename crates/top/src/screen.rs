@@ -17,6 +17,10 @@ const SPARKLINE_LINES: u16 = 3;
 const LINES_FOR_SPARKLINE: u16 = 14;
 /// Lines for those that wait, at most, below the groups; a small terminal has none.
 const WAITER_LINES: usize = 5;
+/// Lines for decisions.
+const DECISION_LINES: usize = 2;
+/// Age from which on a decision is not shown: a minute, in nanoseconds.
+const NEWS_NS: u64 = 60_000_000_000;
 
 /// Something to tell besides the groups.
 #[derive(Debug, Default)]
@@ -37,8 +41,8 @@ pub fn draw(frame: &mut Frame<'_>, model: &Model, notes: &Notes) {
     let sparkline_lines = if has_sparkline { SPARKLINE_LINES } else { 0 };
     let width = usize::from(area.width);
     let waiting = match has_sparkline {
-        true => waiting(model, width),
-        false => Vec::new(),
+        true => waiting(model, width).chain(decided(model, width)).collect(),
+        false => Vec::<Line>::new(),
     };
     let parts = [
         Constraint::Length(2),
@@ -180,7 +184,7 @@ fn draw_rows(frame: &mut Frame<'_>, area: Rect, model: &Model, notes: &Notes) {
 }
 
 /// A line for each of the first that wait for memory, and one for the number of the others.
-fn waiting(model: &Model, width: usize) -> Vec<Line<'static>> {
+fn waiting(model: &Model, width: usize) -> impl Iterator<Item = Line<'static>> + use<> {
     let waiters = model.document().map_or(&[][..], |it| &it.waiters);
     let mut lines: Vec<Line> = waiters
         .iter()
@@ -196,7 +200,24 @@ fn waiting(model: &Model, width: usize) -> Vec<Line<'static>> {
         let text = format!("{} more", counted(left, "waiter"));
         lines[WAITER_LINES - 1] = Line::from(cut(&text, width));
     }
-    lines
+    lines.into_iter()
+}
+
+/// A line for each of the last decisions of the arbiter, as long as it is news.
+fn decided(model: &Model, width: usize) -> impl Iterator<Item = Line<'static>> + '_ {
+    let decisions = model.document().map_or(&[][..], |it| &it.decisions);
+    let news = decisions.iter().filter(|one| one.age_ns < NEWS_NS);
+    news.take(DECISION_LINES).map(move |one| {
+        let [kind, query, gave, ago, sake] = stat::decision(one);
+        let gave = match &*gave {
+            "" => gave,
+            bytes => format!(" ({bytes} came back)"),
+        };
+        Line::from(cut(
+            &format!("{kind} {ago} ago{gave} for {sake}: {query}"),
+            width,
+        ))
+    })
 }
 
 fn line(model: &Model, row: Row, width: usize) -> String {
@@ -268,7 +289,7 @@ mod tests {
     use ratatui::backend::TestBackend;
 
     use super::*;
-    use crate::document::Waiter;
+    use crate::document::{Decision, Waiter};
     use crate::model::tests::{document, group, two_tenants};
 
     fn drawn(model: &Model, notes: &Notes, width: u16, height: u16) -> String {
@@ -385,6 +406,31 @@ s sort (usage)  / ..";
         let shown = drawn(&model, &Notes::default(), 80, 20);
         assert!(shown.contains("/acme/q3\n5 waiters more\n"), "{shown}");
         assert!(!drawn(&model, &Notes::default(), 80, 10).contains("waits"));
+    }
+
+    #[test]
+    fn decisions_are_shown_for_a_minute() {
+        let made = |query: &str, age_s: u64, seen: Option<u64>| {
+            let one = serde_json::json!({
+                "decided": "ask", "query": query, "needed_by": "/acme/join", "limited": "/acme", "seen": seen,
+                "age_ns": age_s * 1_000_000_000,
+            });
+            Decision::parse(&serde_json::json!({"decisions": [one]}).to_string()).remove(0)
+        };
+        let mut look = two_tenants();
+        look.decisions = vec![
+            made("/acme/sort\u{202e}", 3, Some(8 << 20)),
+            made("/acme/q", 5, None),
+            made("/acme/third", 6, None),
+        ];
+        let mut model = Model::default();
+        model.update(look.clone());
+        let shown = drawn(&model, &Notes::default(), 80, 20);
+        let lines = "\nask 3 s ago (8.00 MiB came back) for /acme/join: /acme/sort\\u{202e}\nask 5 s ago for /acme/join: /acme/q\n";
+        assert!(shown.contains(lines) && !shown.contains("third"), "{shown}");
+        look.decisions = vec![made("/acme/sort", 60, None)];
+        model.update(look);
+        assert!(!drawn(&model, &Notes::default(), 80, 20).contains("ago"));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use bursar::Bytes;
 
 use crate::args::{Stat, Target};
 use crate::client::Client;
-use crate::document::{Document, Group, Leftover, Waiter};
+use crate::document::{Decision, Document, Group, Leftover, Waiter};
 use crate::model::Model;
 use bursar_term::failure::Failure;
 use bursar_term::grid::Grid;
@@ -22,6 +22,8 @@ const ROWS: usize = 40;
 const LEFTOVERS: usize = 5;
 /// Waiters that a table shows, unless -v is given.
 const WAITERS: usize = 10;
+/// Decisions that a table shows, unless -v is given.
+const DECISIONS: usize = 5;
 
 pub fn stat(stat: &Stat, global: &Global) -> Result<ExitCode, Failure> {
     print(&stat.target, global)
@@ -36,7 +38,8 @@ pub fn print(target: &Target, global: &Global) -> Result<ExitCode, Failure> {
     let table = |markup| {
         let groups = text(document.clone(), markup, global.verbose);
         let waiting = waiting(&document.waiters, markup, global.verbose);
-        groups + &waiting + &left_behind(&client.leftovers(), markup)
+        let decided = decided(&document.decisions, markup, global.verbose);
+        groups + &waiting + &decided + &left_behind(&client.leftovers(), markup)
     };
     let text = match is_json {
         true => escaped(&sent),
@@ -109,6 +112,42 @@ fn waiting(waiters: &[Waiter], markup: Markup, is_whole: bool) -> String {
     let left = waiters.len().saturating_sub(shown);
     if left > 0 {
         let more = format!("{} more: -v shows all.", counted(left, "waiter"));
+        text += &format!("\n{}", markup.paragraph(&more));
+    }
+    text
+}
+
+/// Cells of a row for a decision: kind, query, bytes that came back, age, and for which query or limit.
+pub fn decision(decision: &Decision) -> [String; 5] {
+    let sake = match decision.needed_by.as_str() {
+        "" => &decision.limited,
+        query => query,
+    };
+    [
+        bursar::printable(&decision.decided).into_owned(),
+        bursar::printable(&decision.query).into_owned(),
+        decision
+            .seen
+            .map_or_else(String::new, |bytes| Bytes(bytes).to_string()),
+        long_time(decision.age_ns as f64 / 1e9),
+        bursar::printable(sake).into_owned(),
+    ]
+}
+
+/// The last decisions of the arbiter, as a table.
+fn decided(decisions: &[Decision], markup: Markup, is_whole: bool) -> String {
+    if decisions.is_empty() {
+        return String::new();
+    }
+    let mut table = Grid::new(["decided", "about", "gave back", "ago", "for"]).right(2..4);
+    let shown = if is_whole { usize::MAX } else { DECISIONS };
+    for one in decisions.iter().take(shown) {
+        table.row(decision(one));
+    }
+    let mut text = format!("\n{}", markup.table(&table));
+    let left = decisions.len().saturating_sub(shown);
+    if left > 0 {
+        let more = format!("{} before: -v shows all.", counted(left, "decision"));
         text += &format!("\n{}", markup.paragraph(&more));
     }
     text

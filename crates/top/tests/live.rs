@@ -146,6 +146,37 @@ fn stat_lists_those_that_wait() {
 }
 
 #[test]
+fn stat_lists_the_last_decisions() {
+    let mut scene = Scene::new();
+    let acme = scene.memory.find("/acme").expect("it is there");
+    let arbiter = Arbiter::new(&scene.memory, Policy::default());
+    scene.server = None;
+    let server = Server::builder().path(scene.socket()).arbiter(&arbiter);
+    scene.server = Some(server.start(&scene.memory).expect("a socket"));
+    assert!(!succeeded(&scene.stat(&[])).contains("decided"));
+    let sum = Ask::new(&acme, "sum").least(16 << 20, 0);
+    let sum = arbiter.try_admit(sum).expect("so much is left");
+    let _held = sum.try_charge(16 << 20).expect("its grant");
+    let mut context = Context::from_waker(Waker::noop());
+    // Nobody else has a grant, so nobody can give back anything.
+    let mut more = pin!(sum.grow(8 << 20));
+    assert!(more.as_mut().poll(&mut context).is_ready());
+    let text = succeeded(&scene.stat(&[]));
+    let (_, table) = text.split_once("\n\ndecided").expect("a table");
+    let row = table.lines().nth(2).expect("a row");
+    let row: Vec<&str> = row.split_whitespace().collect();
+    assert_eq!(
+        (row[0], row[1], row.last()),
+        ("refuse", "/acme/sum", Some(&"/acme/sum")),
+        "{text}"
+    );
+    // Of a part of the tree only.
+    let other = scene.memory.root().child("other", Limits::none());
+    let _other = other.expect("a name");
+    assert!(!succeeded(&scene.stat(&["--path", "/other"])).contains("decided"));
+}
+
+#[test]
 fn stat_names_what_was_left_behind() {
     let scene = Scene::new();
     let ended = scene.memory.root().child("ended", Limits::none());

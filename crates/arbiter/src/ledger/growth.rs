@@ -14,6 +14,7 @@ use crate::decision::{Decision, DecisionKind};
 use crate::engine::{Engine, Stop};
 use crate::grow_error::GrowError;
 use crate::policy::{Order, ns};
+use crate::real::Strain;
 use crate::shortage::{self, Claim, Running, Shortage, Step};
 
 /// Decisions that are kept.
@@ -33,9 +34,12 @@ pub(crate) struct Needy {
 }
 
 impl<M: Machine> Ledger<M> {
-    /// Notes who can be asked to give back memory of a grant.
+    /// Notes who can be asked to give back memory of a grant. Returns an engine that is not needed any more.
     pub(crate) fn attach(&mut self, id: u64, engine: Arc<dyn Engine>) -> Option<Arc<dyn Engine>> {
-        self.grants.get_mut(&id)?.engine.replace(engine)
+        match self.grants.get_mut(&id) {
+            Some(grant) => grant.engine.replace(engine),
+            None => Some(engine),
+        }
     }
 
     /// Promises a grant `bytes` more than it has charged, or queues it.
@@ -347,12 +351,14 @@ impl<M: Machine> Ledger<M> {
         grown.map(|grower| grower.grant).collect()
     }
 
-    /// Levels that nobody is admitted through, because queries that run wait for them.
+    /// Levels that nobody is admitted through, because queries that run wait for them, or because the process really takes too much.
     pub(super) fn kept_for_growers(&self) -> BTreeMap<u32, u32> {
         let waiting = self.waiting_growers();
-        waiting
-            .filter_map(|(_, grower)| Some((grower.blocked_at?, NOBODY)))
-            .collect()
+        let awaited = waiting.filter_map(|(_, grower)| grower.blocked_at);
+        // Then there is no room, whatever is reserved. A grant that ends may change that.
+        let is_full = self.strain().is_full && !self.grants.is_empty();
+        let full = is_full.then(|| self.root.engine().number());
+        awaited.chain(full).map(|at| (at, NOBODY)).collect()
     }
 
     /// Whether a query that runs waits for a level.
@@ -361,11 +367,12 @@ impl<M: Machine> Ledger<M> {
         waiting.any(|(_, grower)| grower.blocked_at.is_some_and(|at| chain.contains(&at)))
     }
 
-    /// Levels that have too little: those above a limit that was lowered, with nobody, and those that somebody waits for, with the first.
+    /// Levels that have too little: those above a limit that was lowered, and the root if the process really takes too much, with nobody, and those that somebody waits for, with the first.
     fn needs(&self) -> Vec<(u32, Option<(Claim, u64)>)> {
-        let over = self.levels.iter().filter(|(_, level)| {
+        let root = (self.strain().over > 0).then(|| self.root.engine().number());
+        let over = self.levels.iter().filter(|(at, level)| {
             let max = level.group.limits().max;
-            max != u64::MAX && level.group.reserved() > max
+            max != u64::MAX && level.group.reserved() > max || Some(**at) == root
         });
         let mut needs: Vec<_> = over.map(|(&at, _)| (at, None)).collect();
         let mut awaited = BTreeSet::new();
@@ -552,6 +559,7 @@ impl<M: Machine> Ledger<M> {
                 .is_some_and(|leaving| leaving.is_stop);
             is_stop && grant.chain.contains(&at)
         });
+        let mut may_stop = true;
         let (grant, claim, lacks, since_ns) = match need {
             Some((claim, number)) => {
                 let grower = &self.growers[&number];
@@ -574,7 +582,13 @@ impl<M: Machine> Ledger<M> {
             None => {
                 let since_ns = *self.over_since_ns.entry(at).or_insert(now_ns);
                 let first = (false, Reverse(i32::MAX), 0, Reverse(i32::MAX), 0);
-                (0, first, reserved.saturating_sub(max), since_ns)
+                let over = reserved.saturating_sub(max);
+                let really = match at == self.root.engine().number() {
+                    true => self.strain(),
+                    false => Strain::default(),
+                };
+                may_stop = over > 0 || really.may_stop;
+                (0, first, over.max(really.over), since_ns)
             }
         };
         let missing = lacks.saturating_sub(expected);
@@ -584,6 +598,7 @@ impl<M: Machine> Ledger<M> {
             missing,
             age_ns: now_ns.saturating_sub(since_ns),
             is_stopping,
+            may_stop,
         })
     }
 

@@ -16,7 +16,7 @@ use bursar_arbiter::{
 use super::common::{MIB, Woken, arbiter, ask, granted, tenant, timeless, waits};
 
 /// Policy in which each step may be taken at once, and each query has all time for it.
-fn at_once() -> Policy {
+pub fn at_once() -> Policy {
     let mut policy = timeless();
     policy.yielding.ask_after = Duration::ZERO;
     policy.yielding.stop_after = Duration::ZERO;
@@ -36,7 +36,7 @@ fn impatient() -> Policy {
 
 /// An engine whose answers the test gives.
 #[derive(Default)]
-struct Told {
+pub struct Told {
     reclaimable: AtomicU64,
     asked: Mutex<Vec<(u64, Answer)>>,
     stopped: Mutex<Option<Arc<Stop>>>,
@@ -44,7 +44,7 @@ struct Told {
 }
 
 impl Told {
-    fn new(reclaimable_mib: u64) -> Arc<Self> {
+    pub fn new(reclaimable_mib: u64) -> Arc<Self> {
         Arc::new(Self {
             reclaimable: AtomicU64::new(reclaimable_mib * MIB),
             ..Self::default()
@@ -58,17 +58,17 @@ impl Told {
     }
 
     /// The bytes of the only ask, and its answer.
-    fn asked(&self) -> (u64, Answer) {
+    pub fn asked(&self) -> (u64, Answer) {
         let mut asked = self.asked.lock().unwrap();
         assert_eq!(asked.len(), 1, "asked once");
         asked.pop().unwrap()
     }
 
-    fn is_idle(&self) -> bool {
+    pub fn is_idle(&self) -> bool {
         self.asked.lock().unwrap().is_empty() && self.stopped.lock().unwrap().is_none()
     }
 
-    fn is_stopped(&self) -> bool {
+    pub fn is_stopped(&self) -> bool {
         self.stopped.lock().unwrap().is_some()
     }
 }

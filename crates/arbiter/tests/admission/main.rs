@@ -6,5 +6,6 @@ mod grants;
 mod growth;
 mod model;
 mod order;
+mod real;
 mod replay;
 mod threads;

@@ -278,6 +278,31 @@ impl CgroupMemory {
         })
     }
 
+    /// Time in which some task of the cgroup stalled for memory, percent of the last 10 s (`some avg10` in `memory.pressure`). `None` in version 1,
+    /// and where the kernel keeps no such account.
+    ///
+    /// # Errors
+    /// [`CgroupError`] if the file cannot be read or understood.
+    pub fn stall_percent(&self) -> Result<Option<f64>, CgroupError> {
+        let file = self.directory.join("memory.pressure");
+        let text = match fs::read_to_string(&file) {
+            Ok(text) => text,
+            // The last is the answer of a kernel that has been told not to keep it.
+            Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EOPNOTSUPP)) => {
+                return Ok(None);
+            }
+            Err(error) => return Err(CgroupError::unreadable(&file, &error)),
+        };
+        let some = text.lines().find_map(|line| line.strip_prefix("some "));
+        let words = some.into_iter().flat_map(str::split_whitespace);
+        let mut average = words.filter_map(|word| word.strip_prefix("avg10="));
+        let percent = average.next().and_then(|number| number.parse().ok());
+        let percent = percent.filter(|percent: &f64| (0.0..=100.0).contains(percent));
+        percent
+            .map(Some)
+            .ok_or_else(|| CgroupError::malformed(&file, text.as_bytes()))
+    }
+
     /// The cgroup and those above it, up to the mount point.
     fn levels(&self) -> impl Iterator<Item = &Path> {
         self.directory
@@ -764,6 +789,34 @@ mod tests {
         match CgroupMemory::of_this_process().and_then(|cgroup| cgroup.read()) {
             Ok(limits) => assert_eq!(limits.max.is_some(), limits.limited_by.is_some()),
             Err(error) => assert!(error.to_string().contains("set the limit"), "{error}"),
+        }
+    }
+
+    #[test]
+    fn stalls_are_read_where_the_kernel_keeps_account() {
+        let fake = Fake::unified("0::/a\n", "/", "cg");
+        fake.write("cg/a/memory.max", "max\n");
+        let cgroup = CgroupMemory::find(&fake.0.join("proc")).unwrap();
+        assert_eq!(cgroup.stall_percent(), Ok(None));
+        let line = "avg10=12.50 avg60=1.00 avg300=0.00 total=7";
+        fake.write(
+            "cg/a/memory.pressure",
+            &format!("some {line}\nfull avg10=1.00 total=1\n"),
+        );
+        assert_eq!(cgroup.stall_percent(), Ok(Some(12.5)));
+        for bad in [
+            "",
+            "full avg10=1.00\n",
+            "some avg10=x\n",
+            "some avg10=101\n",
+            "some avg10=NaN\n",
+        ] {
+            fake.write("cg/a/memory.pressure", bad);
+            let error = cgroup.stall_percent().unwrap_err();
+            assert!(
+                matches!(error, CgroupError::Malformed { .. }),
+                "{bad}: {error}"
+            );
         }
     }
 }

@@ -1,16 +1,20 @@
 //! Other users.
 
 use std::fs;
-use std::io::Write;
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
-use crate::client::{Answer, get, rest, scene};
+use bursar::Memory;
+use bursar_serve::Server;
+
+use crate::client::{Answer, get, private_directory, rest, scene};
 
 const SOCKET: &str = "BURSAR_TEST_SOCKET";
+const SERVED: &str = "BURSAR_TEST_SERVED";
 /// `nobody` on most systems.
 const OTHER: u32 = 65534;
 
@@ -79,4 +83,55 @@ fn another_user_who_connects_is_refused() {
         assert!(!printed.contains("bursar-tree"), "{printed}");
     }
     assert_eq!(get(&scene.path, "/v1/tree").status, 200);
+}
+
+/// The server's side of the test below. It ends with its input.
+#[test]
+fn server_in_another_namespace() {
+    if let Some(path) = std::env::var_os(SERVED) {
+        let memory = Memory::host().unwrap();
+        let _server = Server::builder().path(path).start(&memory).unwrap();
+        println!("ready");
+        std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
+    }
+}
+
+/// As in a pod with two containers: the server cannot see the process that asks.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_client_outside_of_the_servers_process_namespace_is_answered() {
+    let unshare = || {
+        let mut unshare = Command::new("unshare");
+        unshare.args(["--pid", "--fork"]);
+        unshare
+    };
+    if !unshare()
+        .arg("true")
+        .status()
+        .is_ok_and(|ran| ran.success())
+    {
+        println!("skipped: this process may not make a namespace");
+        return;
+    }
+    let directory = private_directory();
+    let path = directory.path().join("bursar.sock");
+    let mut server = unshare()
+        .arg(std::env::current_exe().unwrap())
+        .args([
+            "--exact",
+            "users::server_in_another_namespace",
+            "--nocapture",
+        ])
+        .env(SERVED, &path)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let printed = BufReader::new(server.stdout.take().unwrap());
+    let mut lines = printed.lines().map(Result::unwrap);
+    assert!(lines.any(|line| line.ends_with("ready")));
+    assert_eq!(get(&path, "/v1/tree").status, 200);
+    drop(server.stdin.take());
+    assert!(lines.last().is_some());
+    assert!(server.wait().unwrap().success());
 }
