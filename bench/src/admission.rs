@@ -2,15 +2,19 @@
 //!
 //! The floor is the group that each grant is: made below its tenant, and closed. The threads have tenants of their own, as clients have,
 //! and one arbiter. Those that wait are blocked by the limits of ten other tenants.
+//!
+//! `wait for memory`: a query needs more than there is, and the arbiter decides about all that run. None of them can give back anything, so the
+//! query gives up.
 
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Waker};
+use std::time::Duration;
 
-use bursar::{Group, Limits, Memory};
-use bursar_arbiter::{Admit, Arbiter, Ask, Grant, Policy};
+use bursar::{Charge, Group, Limits, Memory};
+use bursar_arbiter::{Admit, Answer, Arbiter, Ask, Engine, Grant, Policy, Stop};
 
 use crate::rounds::{Heat, Racer};
 use crate::series::{Run, Series};
@@ -20,12 +24,15 @@ use crate::timing::{Slice, Spent, on_cpus};
 /// The yardstick.
 pub const FLOOR: &str = "a group, made and closed";
 const SCENARIO: &str = "admit and end";
+const DECISION: &str = "wait for memory";
 /// Below the root: tenant, query.
 const DEPTH: usize = 2;
 /// Operations of a block.
 const BLOCK: u64 = 256;
 /// Tenants whose asks wait.
 const WAITING_TENANTS: usize = 10;
+/// Queries that run, of the second scenario.
+const RUNNING: [usize; 3] = [100, 1000, 10_000];
 
 /// All heats.
 pub fn heats() -> Vec<Heat> {
@@ -35,12 +42,96 @@ pub fn heats() -> Vec<Heat> {
         racer("beside 10 that wait", Some(10)),
         racer("beside 10,000 that wait", Some(10_000)),
     ];
-    vec![Heat {
-        scenario: SCENARIO.to_owned(),
-        depth: DEPTH,
-        threads: &[1, 2],
-        racers,
-    }]
+    let deciding = RUNNING.map(|running| Box::new(deciding(running)) as Box<dyn Racer>);
+    vec![
+        Heat {
+            scenario: SCENARIO.to_owned(),
+            depth: DEPTH,
+            threads: &[1, 2],
+            racers,
+        },
+        Heat {
+            scenario: DECISION.to_owned(),
+            depth: DEPTH,
+            threads: &[1],
+            racers: Vec::from(deciding),
+        },
+    ]
+}
+
+/// A memory that running queries have used up.
+struct Deciding {
+    name: String,
+    arbiter: Arbiter,
+    running: Vec<(Charge, Grant)>,
+}
+
+/// An engine whose query can neither give back nor end.
+struct Stubborn;
+
+impl Engine for Stubborn {
+    fn reclaimable(&self) -> u64 {
+        0
+    }
+    fn ask(&self, _: u64, answer: Answer) {
+        answer.cannot();
+    }
+    fn stop(&self, _: &Arc<Stop>) {}
+}
+
+fn deciding(running: usize) -> Deciding {
+    let memory = Memory::builder().max((running as u64 + 1) << 20).build();
+    let memory = memory.expect("the host starts, it was tried");
+    let mut policy = Policy::default();
+    policy.yielding.ask_after = Duration::ZERO;
+    policy.yielding.stop_after = Duration::ZERO;
+    policy.yielding.victim_min = u64::MAX;
+    let arbiter = Arbiter::new(&memory, policy);
+    let tenants: Vec<Group> = (0..WAITING_TENANTS)
+        .map(|number| {
+            let tenant = memory.root().child(format!("t-{number}"), Limits::none());
+            tenant.expect("a new name")
+        })
+        .collect();
+    let grants = (0..=running).map(|number| {
+        let tenant = &tenants[number % tenants.len()];
+        let ask = Ask::new(tenant, format!("q-{number}")).least(1 << 20, 0);
+        let grant = arbiter.try_admit(ask).expect("there is room");
+        grant.attach(Arc::new(Stubborn));
+        (grant.try_charge(1 << 20).expect("it was promised"), grant)
+    });
+    let grants = grants.collect();
+    Deciding {
+        name: format!("among {running} that run"),
+        arbiter,
+        running: grants,
+    }
+}
+
+impl Racer for Deciding {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn race(&self, cpus: &[usize], slice: Slice) -> Spent {
+        let (_, first) = &self.running[0];
+        on_cpus(cpus, |_, meeting| {
+            let wait = || {
+                let mut more = first.grow(1 << 10);
+                let polled = Pin::new(&mut more).poll(&mut Context::from_waker(Waker::noop()));
+                assert!(polled.is_pending(), "nobody gives back anything");
+                1
+            };
+            slice.run(|| meeting.join(), wait)
+        })
+    }
+
+    fn check(&self) -> Result<(), String> {
+        match self.arbiter.counts().stopped {
+            0 => Ok(()),
+            stopped => Err(format!("{stopped} were stopped")),
+        }
+    }
 }
 
 struct Admitting {
@@ -153,11 +244,18 @@ pub fn targets(run: &Run) -> Vec<Verdict> {
         Run::ratio(many?, few?)
     };
     let cost = find("alone", 2).and_then(|series| crate::series::Summary::of(&series.samples));
+    let decision = run.find(DECISION, DEPTH, "among 10000 that run", 1);
+    let decision = decision.and_then(|series| crate::series::Summary::of(&series.samples));
     let mut verdicts = vec![Verdict {
+        target: "a wait for memory among 10,000 that run, ns".to_owned(),
+        measured: decision,
+        wanted: Wanted::AtMost(100_000.0),
+    }];
+    verdicts.push(Verdict {
         target: "an admission and its end on each of two threads, ns: 200,000 a second".to_owned(),
         measured: cost,
         wanted: Wanted::AtMost(10_000.0),
-    }];
+    });
     verdicts.extend([1, 2].map(|threads| Verdict {
         target: format!("beside 10,000 that wait, {threads} threads, x beside 10"),
         measured: ratio(threads),

@@ -529,8 +529,8 @@ impl<M: Machine> Ledger<M> {
         }
     }
 
-    /// Room at a level, bytes. Reads what the grants have charged only if that can matter: if the room without that is below `enough`.
-    fn room_at(&self, at: u32, enough: u64, uncharged: &mut Option<Uncharged>) -> u64 {
+    /// Room at a level, bytes: exact from `needed` to `enough`. Only there does it read what all grants have charged, which takes long if many run.
+    fn room_at(&self, at: u32, needed: u64, enough: u64, uncharged: &mut Option<Uncharged>) -> u64 {
         let level = &self.levels[&at];
         let max = level.group.limits().max;
         if max == u64::MAX {
@@ -541,17 +541,26 @@ impl<M: Machine> Ledger<M> {
         if surely >= enough {
             return surely;
         }
+        let at_most = max.saturating_sub(reserved.max(level.promised()));
+        if at_most < needed {
+            return at_most;
+        }
         let uncharged = uncharged.get_or_insert_with(|| self.uncharged());
         let charged_or_promised = reserved.saturating_add(uncharged.get(&at).copied().unwrap_or(0));
         max.saturating_sub(charged_or_promised.max(level.promised()))
     }
 
     fn uncharged(&self) -> Uncharged {
-        let mut all = Uncharged::new();
+        let mut of_tenants = BTreeMap::<u32, u64>::new();
         let outer = self.grants.values().filter(|grant| grant.parent.is_none());
         for grant in outer {
             let left = grant.bytes.saturating_sub(grant.charged());
-            for &at in grant.chain.iter() {
+            let sum = of_tenants.entry(grant.tenant).or_default();
+            *sum = sum.saturating_add(left);
+        }
+        let mut all = Uncharged::new();
+        for (tenant, left) in of_tenants {
+            for &at in self.tenants[&tenant].chain.iter() {
                 let sum = all.entry(at).or_default();
                 *sum = sum.saturating_add(left);
             }
@@ -681,7 +690,7 @@ impl<M: Machine> Ledger<M> {
                 .is_some_and(|&other| other != number || !is_first);
             room = match is_kept {
                 true => 0,
-                false => room.min(self.room_at(at, enough, uncharged)),
+                false => room.min(self.room_at(at, needed, enough, uncharged)),
             };
             if room < needed {
                 // With nothing to wait for, an estimate counts less than what there is.
@@ -971,7 +980,7 @@ impl<M: Machine> Ledger<M> {
             }
             let rooms = tenant.chain.iter().map(|at| match kept.contains_key(at) {
                 true => 0,
-                false => self.room_at(*at, u64::MAX, uncharged),
+                false => self.room_at(*at, 1, u64::MAX, uncharged),
             });
             let room = rooms.min().unwrap_or(u64::MAX);
             for other in tenant.queue.that_may_fit(room, EXAMINED_MAX) {
@@ -1365,7 +1374,7 @@ impl<M: Machine> Ledger<M> {
         let rooms = grant
             .chain
             .iter()
-            .map(|&at| self.room_at(at, wished, &mut uncharged));
+            .map(|&at| self.room_at(at, missing, wished, &mut uncharged));
         let room = rooms.min().unwrap_or(u64::MAX);
         match room >= missing {
             true => Ok(wished.min(room)),

@@ -317,7 +317,7 @@ impl<M: Machine> Ledger<M> {
         let short = grant
             .chain
             .iter()
-            .find(|&&at| self.room_at(at, missing, uncharged) < missing);
+            .find(|&&at| self.room_at(at, missing, missing, uncharged) < missing);
         if let Some(&at) = short {
             return Err(at);
         }
@@ -567,9 +567,12 @@ impl<M: Machine> Ledger<M> {
                 let more = self
                     .needed(grower.grant, grower.bytes)
                     .saturating_sub(grant.bytes);
-                let room = self.room_at(at, u64::MAX, &mut None);
+                let mut uncharged = None;
+                let room = self.room_at(at, 0, u64::MAX, &mut uncharged);
                 // Where more is charged or promised than the limit, that must return first.
-                let over = self.promised_and_charged(at).saturating_sub(max);
+                let uncharged = uncharged.and_then(|uncharged| uncharged.get(&at).copied());
+                let charged = reserved.saturating_add(uncharged.unwrap_or(0));
+                let over = charged.max(self.levels[&at].promised()).saturating_sub(max);
                 let promise =
                     more.saturating_sub(room)
                         .saturating_add(if more > 0 { over } else { 0 });
@@ -600,14 +603,6 @@ impl<M: Machine> Ledger<M> {
             is_stopping,
             may_stop,
         })
-    }
-
-    /// Bytes of a level that are charged, or promised to grants below it.
-    fn promised_and_charged(&self, at: u32) -> u64 {
-        let level = &self.levels[&at];
-        let uncharged = self.uncharged().get(&at).copied().unwrap_or(0);
-        let all = level.group.reserved().saturating_add(uncharged);
-        all.max(level.promised())
     }
 
     fn follow_step(
