@@ -16,6 +16,7 @@ use bursar_machine::Lock;
 use crate::ask::{AdmitError, Ask};
 use crate::decision::Decision;
 use crate::engine::{Answer, Asks, Stop, call};
+use crate::grow_error::DrawError;
 use crate::ledger::{After, Asked, Call, Ledger, Terms};
 use crate::policy::{Order, Policy};
 use crate::real::{Gauge, Real};
@@ -123,6 +124,20 @@ impl<M: Machine> Inner<M> {
             let machine = self.memory.machine();
             let real = call(machine, "the gauge of real bytes", gauge).flatten();
             self.with(|ledger, _, _| ledger.real = real);
+        }
+    }
+
+    /// Keeps bytes below each limit that lacks some of those that it is to keep.
+    fn keep_credits(&self) {
+        let lacking = self.with(|ledger, _, _| ledger.credits_missing());
+        for (at, group, missing) in lacking {
+            let limits = group.limits();
+            let bytes = missing.min(limits.max.saturating_sub(group.reserved()));
+            // Not under the lock: it may ask reclaimers.
+            let charged = catch_unwind(AssertUnwindSafe(|| group.try_charge(bytes)));
+            if let Ok(Ok(charge)) = charged {
+                self.with(|ledger, _, after| ledger.keep_credit(at, charge, after));
+            }
         }
     }
 
@@ -347,6 +362,7 @@ impl<M: Machine> Arbiter<M> {
             self.inner.poll_ending(grant);
         }
         self.inner.look_at_real();
+        self.inner.keep_credits();
         self.inner.look();
         self.inner.shrink();
         self.inner.relieve();
@@ -723,6 +739,29 @@ impl<M: Machine> Widener<M> {
     pub fn widen(&self, more: u64) -> Result<u64, NotWidened> {
         self.inner
             .widen(self.grant, &self.group, more, self.is_before_asks)
+    }
+
+    /// Draws from the bytes that are kept for queries that are asked to give back memory ([`crate::Yielding::spill_credit`]), if this one is asked now
+    /// ([`crate::Engine::ask`]) and has not answered. They are charged to the group of the grant, and to no limit twice. Return them before the answer.
+    ///
+    /// # Errors
+    /// [`DrawError`]. Nothing changes then.
+    pub fn draw(&self, bytes: u64) -> Result<Charge<M>, DrawError> {
+        let Self {
+            inner,
+            grant,
+            group,
+            ..
+        } = self;
+        let mut drawn = inner.with(|ledger, now_ns, _| ledger.draw(*grant, bytes, now_ns))?;
+        inner.settle(*grant, group);
+        match drawn.charge.move_to(group) {
+            Ok(()) => Ok(drawn.charge),
+            Err(error) => {
+                inner.with(|ledger, _, after| ledger.undo_draw(drawn, after));
+                Err(DrawError::Move(error))
+            }
+        }
     }
 
     /// Charges `group`, which is the grant's or one below it. If the grant is too small, and nobody waits for what is there, makes it

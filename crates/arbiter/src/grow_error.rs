@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use bursar::{Bytes, ChargeError};
+use bursar::{Bytes, ChargeError, MoveError};
 
 use crate::engine::Stop;
 
@@ -47,6 +47,52 @@ pub enum GrowError {
     },
     /// The grant has ended.
     Ended,
+}
+
+/// Reason why a query cannot draw from the bytes that are kept for those that are asked to give back memory.
+#[derive(Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum DrawError {
+    /// The query is not asked to give back memory now, or its time for that is over.
+    NotAsked,
+    /// No limit on its way has kept so many.
+    Exhausted {
+        /// The most bytes that one of them has.
+        left: u64,
+    },
+    /// A limit below the one that kept the bytes refuses them, or the group was removed.
+    Move(MoveError),
+}
+
+bursar::debug_as_message!(
+    enum DrawError {
+        NotAsked,
+        Exhausted { left },
+        Move(error),
+    }
+);
+
+impl fmt::Display for DrawError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotAsked => f.write_str("the query is not asked to give back memory"),
+            Self::Exhausted { left } => write!(
+                f,
+                "{} are left of the bytes that are kept for queries that give back memory",
+                Bytes(*left)
+            ),
+            Self::Move(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for DrawError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Move(error) => Some(error),
+            _ => None,
+        }
+    }
 }
 
 bursar::debug_as_message!(

@@ -10,6 +10,7 @@
 //!
 //! Nothing here calls a user's code: handles and wakers to drop, and wakers to wake, go to [`After`].
 
+mod credit;
 mod grower;
 mod growth;
 
@@ -20,7 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
 use std::time::Duration;
 
-use bursar::{Group, Machine};
+use bursar::{Charge, Group, Machine};
 
 pub(crate) use self::grower::{Call, GrowNeed, Grown};
 use self::grower::{Grower, Leaving};
@@ -45,6 +46,7 @@ pub(crate) struct After<M: Machine> {
     pub(crate) drop_wakers: Vec<Waker>,
     pub(crate) drop_groups: Vec<Group<M>>,
     pub(crate) drop_engines: Vec<Arc<dyn Engine>>,
+    pub(crate) drop_charges: Vec<Charge<M>>,
     /// Decisions that were made, to tell.
     pub(crate) decided: Vec<Decision>,
 }
@@ -56,6 +58,7 @@ impl<M: Machine> Default for After<M> {
             drop_wakers: Vec::new(),
             drop_groups: Vec::new(),
             drop_engines: Vec::new(),
+            drop_charges: Vec::new(),
             decided: Vec::new(),
         }
     }
@@ -88,6 +91,8 @@ struct Level<M: Machine> {
     tenants: u32,
     /// Bytes of grants below it. Wider than a limit, so that it is exact whatever limits were in force.
     promised: u128,
+    /// Bytes that it keeps for queries that are asked to give back memory.
+    credit: Option<Charge<M>>,
 }
 
 impl<M: Machine> Level<M> {
@@ -309,7 +314,7 @@ impl<M: Machine> Ledger<M> {
             after.drop_groups.append(&mut chain);
             return Err(AdmitError::OtherMemory);
         }
-        let cap = chain.iter().map(|group| group.limits().max).min();
+        let cap = chain.iter().map(|group| self.max_of(group)).min();
         let cap = cap.unwrap_or(u64::MAX);
         let number = self.number();
         let share = |cap: u64| match cap {
@@ -347,7 +352,7 @@ impl<M: Machine> Ledger<M> {
         };
         let smallest = waiter.least_at(narrowest, cap).max(1);
         if smallest > cap {
-            let error = never_fits(&chain, smallest);
+            let error = never_fits(&chain, |group| self.max_of(group), smallest);
             after.drop_groups.append(&mut chain);
             return Err(error);
         }
@@ -440,6 +445,7 @@ impl<M: Machine> Ledger<M> {
                 group,
                 tenants: 0,
                 promised: 0,
+                credit: None,
             });
             level.tenants += 1;
         }
@@ -471,6 +477,7 @@ impl<M: Machine> Ledger<M> {
             level.tenants -= 1;
             if level.tenants == 0 {
                 let level = self.levels.remove(at).expect("just seen");
+                after.drop_charges.extend(level.credit);
                 after.drop_groups.push(level.group);
             }
         }
@@ -536,6 +543,8 @@ impl<M: Machine> Ledger<M> {
         if max == u64::MAX {
             return u64::MAX;
         }
+        // These go back to those that keep them before anybody else gets them.
+        let max = max.saturating_sub(self.credit_missing(at));
         let reserved = level.group.reserved();
         let surely = max.saturating_sub(reserved.saturating_add(level.promised()));
         if surely >= enough {
@@ -600,10 +609,14 @@ impl<M: Machine> Ledger<M> {
         let mut most = u64::MAX;
         let mut level = Some(group.clone());
         while let Some(group) = level {
-            let max = group.limits().max;
+            let max = self.max_of(&group);
             if max != u64::MAX {
-                let of_grants = charged.get(&group.engine().number()).copied();
-                let outside = group.reserved().saturating_sub(of_grants.unwrap_or(0));
+                let number = group.engine().number();
+                let level = self.levels.get(&number);
+                let kept = level.and_then(|level| level.credit.as_ref());
+                let kept = kept.map_or(0, Charge::bytes);
+                let of_grants = charged.get(&number).copied().unwrap_or(0);
+                let outside = group.reserved().saturating_sub(of_grants + kept);
                 most = most.min(max.saturating_sub(outside));
             }
             level = group.parent();
@@ -616,7 +629,7 @@ impl<M: Machine> Ledger<M> {
         let maxima = tenant
             .chain
             .iter()
-            .map(|at| self.levels[at].group.limits().max);
+            .map(|at| self.max_of(&self.levels[at].group));
         maxima.min().unwrap_or(u64::MAX)
     }
 
@@ -1056,7 +1069,11 @@ impl<M: Machine> Ledger<M> {
                         .iter()
                         .map(|at| self.levels[at].group.clone())
                         .collect();
-                    let error = never_fits(&groups, waiter.least.at(waiter.width.0));
+                    let error = never_fits(
+                        &groups,
+                        |group| self.max_of(group),
+                        waiter.least.at(waiter.width.0),
+                    );
                     after.drop_groups.extend(groups);
                     self.refuse(number, waiter, error, now_ns, after);
                 }
@@ -1631,12 +1648,16 @@ fn removed<M: Machine>(group: &Group<M>) -> AdmitError {
 }
 
 /// The error of an ask that the lowest limit on its way is too small for.
-fn never_fits<M: Machine>(chain: &[Group<M>], least: u64) -> AdmitError {
-    let limited = chain.iter().min_by_key(|group| group.limits().max);
+fn never_fits<M: Machine>(
+    chain: &[Group<M>],
+    max_of: impl Fn(&Group<M>) -> u64,
+    least: u64,
+) -> AdmitError {
+    let limited = chain.iter().min_by_key(|group| max_of(group));
     let limited = limited.expect("a group has itself on its way");
     AdmitError::NeverFits {
         limited: limited.path(),
-        max: limited.limits().max,
+        max: max_of(limited),
         least,
     }
 }

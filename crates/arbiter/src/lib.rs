@@ -64,6 +64,9 @@
 //!    ([`Yielding::stop_max`]) is over. If all victims together could not mend the shortage, nobody is stopped.
 //! 4. If all that could end the shortage wait themselves, neither time counts. If nobody can yield then, the query that comes first is refused.
 //!
+//! A query may need memory to give memory back, for the buffers of a spill. [`Yielding::spill_credit`] bytes are kept below each limit for that. Only a
+//! query that is asked may draw from them ([`Widener::draw`]). They are kept anew from the first bytes that return.
+//!
 //! Queries have an *order*. First come those that cannot run again ([`Grant::grow_first`]). Then a higher [`Order::precedence`] of the tenant comes first, then
 //! fewer bytes of the tenant above its fair part of the memory (in steps of a 64th), then a higher [`Ask::score`], and then the query that began
 //! first. Only a query that comes later in the order is asked or stopped. Nobody is stopped while its tenant is within its `min`, or with fewer
@@ -176,7 +179,7 @@ pub use bias::Bias;
 pub use decision::{Decision, DecisionKind};
 pub use engine::{Answer, Engine, Stop};
 pub use grow::{Grow, Room};
-pub use grow_error::GrowError;
+pub use grow_error::{DrawError, GrowError};
 pub use policy::{Order, Policy, VictimOrder, Yielding};
 pub use real::{Real, RealLines};
 pub use report::{Admissions, Counts, Granted, NotWidened, Refused, Waiting};

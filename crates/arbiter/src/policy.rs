@@ -46,6 +46,9 @@ pub struct Yielding {
     pub stop_after: Duration,
     /// Time that a query has to return its bytes after [`crate::Engine::stop`]; 1 s unless set. Until then no other is stopped.
     pub stop_max: Duration,
+    /// Bytes that are kept below each limit for queries that are asked to give back memory and need some for that
+    /// ([`crate::Widener::draw`]); 0 unless set. All others have so much less.
+    pub spill_credit: u64,
     /// No query with fewer bytes is stopped; 1 MiB unless set.
     pub victim_min: u64,
     /// The query that is stopped first, of those of a tenant with the same score.
@@ -75,6 +78,7 @@ impl Default for Yielding {
             ask_max: Duration::from_secs(1),
             stop_after: Duration::from_millis(100),
             stop_max: Duration::from_secs(1),
+            spill_credit: 0,
             victim_min: 1 << 20,
             victim: VictimOrder::Youngest,
             room_max: Duration::from_secs(10),

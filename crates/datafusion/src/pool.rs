@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use bursar::{Bytes, ChargeError, Group, Host, Level, LimitReached, Machine, RemoveError};
+use bursar::{Bytes, Charge, ChargeError, Group, Host, Level, LimitReached, Machine, RemoveError};
 use bursar_arbiter::{Answer, Widener};
 use datafusion_common::Result;
 use datafusion_execution::memory_pool::{
@@ -317,6 +317,15 @@ impl GroupPool {
             return None;
         }
         self.spill_request.refuses(held)
+    }
+
+    /// Takes bytes that the arbiter keeps for queries that are asked to give back memory.
+    fn draw(&self, group: &Group, bytes: u64) -> Option<Charge> {
+        let widener = self.widener.as_ref();
+        let widener = widener.filter(|_| self.spill_request.is_pending())?;
+        let mut drawn = widener.draw(bytes).ok()?;
+        drawn.move_to(group).ok()?;
+        Some(drawn)
     }
 
     /// Answers the arbiter, if the query has given back what it was asked for, or can give back no more.
@@ -650,6 +659,7 @@ impl GroupPool {
             Some(widener) => widener.try_charge(group, bytes),
             None => group.try_charge(bytes),
         };
+        let charged = charged.or_else(|error| self.draw(group, bytes).ok_or(error));
         match charged {
             Ok(charge) => {
                 charge.forget();

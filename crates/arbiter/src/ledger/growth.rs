@@ -115,7 +115,7 @@ impl<M: Machine> Ledger<M> {
         let maxima = grant
             .chain
             .iter()
-            .map(|at| (self.levels[at].group.limits().max, *at));
+            .map(|at| (self.max_of(&self.levels[at].group), *at));
         let (max, at) = maxima.min()?;
         (needed > max).then(|| GrowError::NeverFits {
             limited: self.levels[&at].group.path(),
@@ -536,6 +536,7 @@ impl<M: Machine> Ledger<M> {
     fn shortage(&mut self, at: u32, need: Option<(Claim, u64)>, now_ns: u64) -> Option<Shortage> {
         let level = &self.levels[&at].group;
         let (max, reserved) = (level.limits().max, level.reserved());
+        let to_keep = self.credit_missing(at);
         let leaving = self
             .grants
             .values()
@@ -572,7 +573,8 @@ impl<M: Machine> Ledger<M> {
                 // Where more is charged or promised than the limit, that must return first.
                 let uncharged = uncharged.and_then(|uncharged| uncharged.get(&at).copied());
                 let charged = reserved.saturating_add(uncharged.unwrap_or(0));
-                let over = charged.max(self.levels[&at].promised()).saturating_sub(max);
+                let over = charged.max(self.levels[&at].promised());
+                let over = over.saturating_sub(max.saturating_sub(to_keep));
                 let promise =
                     more.saturating_sub(room)
                         .saturating_add(if more > 0 { over } else { 0 });

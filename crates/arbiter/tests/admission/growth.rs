@@ -98,12 +98,12 @@ fn poll_room(room: &mut Room) -> Poll<Result<(), GrowError>> {
 }
 
 /// Polls a query that must wait.
-fn grows_later(mut grow: Grow) -> Grow {
+pub fn grows_later(mut grow: Grow) -> Grow {
     assert!(poll_grow(&mut grow).is_pending(), "{grow:?} must wait");
     grow
 }
 
-fn grown(grow: &mut Grow) -> Charge {
+pub fn grown(grow: &mut Grow) -> Charge {
     match poll_grow(grow) {
         Poll::Ready(Ok(charge)) => charge,
         other => panic!("{grow:?}: {other:?}"),

@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod common;
+mod credit;
 mod grants;
 mod growth;
 mod model;

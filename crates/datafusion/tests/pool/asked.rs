@@ -30,16 +30,22 @@ struct Scene {
     pool: Arc<GroupPool>,
 }
 
-/// A query that needs memory, and one that came later, with a pool, in 100 MiB.
 fn scene() -> Scene {
+    scene_with(0)
+}
+
+/// A query that needs memory, and one that came later, with a pool, in 100 MiB. So many MiB are kept for queries that are asked.
+fn scene_with(credit: u64) -> Scene {
     let memory = Memory::builder().max(100 << 20).build().unwrap();
     let tenant = memory.root().child("tenant", Limits::none()).unwrap();
     let mut policy = Policy::default();
     policy.yielding.ask_after = std::time::Duration::ZERO;
     policy.yielding.stop_after = std::time::Duration::MAX;
+    policy.yielding.spill_credit = credit << 20;
     let arbiter = Arbiter::new(&memory, policy);
-    let ask = |name| Ask::new(&tenant, name).least(50 << 20, 0);
+    let ask = |name| Ask::new(&tenant, name).least((100 - credit) << 19, 0);
     let needy = arbiter.try_admit(ask("needy")).unwrap();
+    arbiter.tick();
     let asked = arbiter.try_admit(ask("asked")).unwrap();
     let pool = GroupPool::builder(asked.group().clone());
     let pool = pool.share(&FairShare::new(asked.group())).grant(&asked);
@@ -132,4 +138,24 @@ fn a_request_whose_time_is_over_refuses_nobody() {
     sorter.free();
     assert_eq!(scene.arbiter.decisions()[0].said, Some(30 << 20));
     sorter.try_grow(MIB).unwrap();
+}
+
+#[test]
+fn a_spill_draws_what_the_arbiter_keeps_for_it() {
+    for (credit, may) in [(0, false), (10, true)] {
+        let scene = scene_with(credit);
+        let max = (100 - credit as usize) / 2 * MIB;
+        let (rows, merge) = (spiller(&scene.pool, "Rows"), fixed(&scene.pool, "Merge"));
+        rows.try_grow(20 * MIB).unwrap();
+        merge.try_grow(max - 20 * MIB).unwrap();
+        let _held = scene.needy.try_charge(max as u64).unwrap();
+        // Nobody asks yet, so there is nothing to draw.
+        exhausted(merge.try_grow(4 * MIB));
+        let mut more = scene.needy.grow(10 << 20);
+        assert!(poll(&mut more).is_pending());
+        exhausted(rows.try_grow(MIB));
+        assert_eq!(merge.try_grow(4 * MIB).is_ok(), may);
+        rows.free();
+        assert!(poll(&mut more).is_ready());
+    }
 }

@@ -1,0 +1,153 @@
+//! Bytes that are kept for queries that are asked to give back memory.
+
+use std::sync::Arc;
+
+use bursar::Charge;
+use bursar_arbiter::{AdmitError, Answer, Arbiter, DrawError, Grant, Policy};
+
+use super::common::{MIB, arbiter, ask, granted, refused, tenant, waits};
+use super::growth::{Told, at_once, grown, grows_later};
+
+/// The policy of the tests of growth, with 10 MiB below each limit.
+fn policy() -> Policy {
+    let mut policy = at_once();
+    policy.yielding.spill_credit = 10 * MIB;
+    policy
+}
+
+/// A query that needs 20 MiB, one that came later and is asked for them, and what the second has charged.
+struct Scene {
+    arbiter: Arbiter,
+    needy: Grant,
+    asked: Grant,
+    told: Arc<Told>,
+    _used: Charge,
+    held: Charge,
+}
+
+fn scene() -> Scene {
+    let arbiter = arbiter(100, policy());
+    let group = tenant(&arbiter, "t", u64::MAX);
+    let needy = arbiter.try_admit(ask(&group, "needy", 40)).unwrap();
+    arbiter.tick();
+    let asked = arbiter.try_admit(ask(&group, "asked", 50)).unwrap();
+    let told = Told::new(50);
+    asked.attach(told.clone());
+    let (used, held) = (needy.try_charge(40 * MIB), asked.try_charge(50 * MIB));
+    Scene {
+        _used: used.unwrap(),
+        held: held.unwrap(),
+        arbiter,
+        needy,
+        asked,
+        told,
+    }
+}
+
+#[test]
+fn so_many_bytes_less_are_granted() {
+    let arbiter = arbiter(100, policy());
+    let group = tenant(&arbiter, "t", u64::MAX);
+    assert_eq!(arbiter.most(&group), 90 * MIB);
+    let error = refused(&mut arbiter.admit(ask(&group, "q", 91)));
+    assert!(
+        matches!(error, AdmitError::NeverFits { max, .. } if max == 90 * MIB),
+        "{error}"
+    );
+    // Before the first tick as well as after it.
+    for _ in 0..2 {
+        drop(arbiter.try_admit(ask(&group, "q", 90)).unwrap());
+        let _small = arbiter.try_admit(ask(&group, "small", 1)).unwrap();
+        arbiter.tick();
+        assert_eq!(arbiter.memory().root().reserved(), 10 * MIB);
+        assert_eq!(arbiter.most(&group), 90 * MIB);
+        let mut large = waits(arbiter.admit(ask(&group, "large", 90)));
+        drop(_small);
+        drop(granted(&mut large));
+    }
+}
+
+#[test]
+fn a_query_that_is_asked_draws_what_is_kept_and_no_more() {
+    let Scene {
+        arbiter,
+        needy,
+        asked,
+        told,
+        held,
+        _used,
+    } = scene();
+    let root = arbiter.memory().root();
+    let widener = asked.widener();
+    assert_eq!(widener.draw(MIB).unwrap_err(), DrawError::NotAsked);
+    let mut more = grows_later(needy.grow(20 * MIB));
+    let (bytes, answer) = told.asked();
+    assert_eq!(bytes, 20 * MIB);
+    assert_eq!(needy.widener().draw(MIB).unwrap_err(), DrawError::NotAsked);
+    let error = widener.draw(11 * MIB).unwrap_err();
+    assert_eq!(error, DrawError::Exhausted { left: 10 * MIB });
+    let first = widener.draw(6 * MIB).unwrap();
+    let error = widener.draw(5 * MIB).unwrap_err();
+    assert_eq!(error, DrawError::Exhausted { left: 4 * MIB });
+    let second = widener.draw(4 * MIB).unwrap();
+    assert_eq!(
+        (asked.group().reserved(), root.reserved()),
+        (60 * MIB, 100 * MIB)
+    );
+    // The bytes of the draws go back to those that are kept, before the one that waits gets any.
+    drop((first, second));
+    arbiter.tick();
+    assert_eq!(root.reserved(), 100 * MIB);
+    drop(held);
+    give_back(answer, 50);
+    assert_eq!(widener.draw(MIB).unwrap_err(), DrawError::NotAsked);
+    assert_eq!(grown(&mut more).bytes(), 20 * MIB);
+}
+
+fn give_back(answer: Answer, mib: u64) {
+    answer.freed(mib * MIB);
+}
+
+#[test]
+fn what_returns_is_kept_first() {
+    let Scene {
+        arbiter,
+        needy,
+        asked,
+        told,
+        mut held,
+        _used,
+    } = scene();
+    let mut more = grows_later(needy.grow(20 * MIB));
+    let (_, answer) = told.asked();
+    let drawn = asked.widener().draw(10 * MIB).unwrap();
+    // It returns what the other waits for, and keeps the draw.
+    drop(held.split(20 * MIB).unwrap());
+    give_back(answer, 20);
+    more = grows_later(more);
+    arbiter.tick();
+    more = grows_later(more);
+    assert_eq!(arbiter.memory().root().reserved(), 90 * MIB);
+    // It is asked for the bytes of the draw.
+    let (bytes, answer) = told.asked();
+    assert_eq!(bytes, 10 * MIB);
+    drop(drawn);
+    give_back(answer, 10);
+    assert_eq!(grown(&mut more).bytes(), 20 * MIB);
+    drop((asked, held));
+}
+
+#[test]
+fn an_arbiter_keeps_nothing_without_queries() {
+    let arbiter = arbiter(100, policy());
+    let group = tenant(&arbiter, "t", 50);
+    let query = arbiter.try_admit(ask(&group, "q", 1)).unwrap();
+    arbiter.tick();
+    // Below the limit of the tenant, and below that of the root.
+    assert_eq!(
+        (group.reserved(), arbiter.memory().root().reserved()),
+        (10 * MIB, 20 * MIB)
+    );
+    drop(query);
+    assert_eq!(arbiter.memory().root().reserved(), 0);
+}
