@@ -147,6 +147,7 @@
 //! # After a fork
 //! A child forgets the asks that waited: their tasks are in the parent. A future that the child polls asks anew. Grants stay, as the bytes
 //! charged to their groups do.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 

@@ -91,6 +91,7 @@
 //! * `bytes`: [`Page`]s become `bytes::Bytes` without copying.
 //! * `serde`: readings, snapshots, events and pressure can be serialized. [`Limits`] can be serialized and deserialized.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 

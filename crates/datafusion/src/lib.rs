@@ -62,6 +62,7 @@
 //! above `high`, take the debt ([`bursar::Group::take_debt`], of each operator's group) between batches, and wait as
 //! the runtime does.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 

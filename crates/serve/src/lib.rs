@@ -66,6 +66,7 @@ mod decisions;
 mod error;
 mod files;
 mod find;
+mod pages;
 mod peer;
 mod poll;
 mod request;
@@ -77,5 +78,6 @@ mod tree;
 
 pub use error::StartError;
 pub use find::{DeadSocket, Found, default_paths, find};
+pub use pages::{Page, Pages};
 pub use server::{Builder, Server};
 pub use socket::default_path;

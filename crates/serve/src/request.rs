@@ -42,6 +42,13 @@ pub(crate) enum Status {
 }
 
 impl Status {
+    pub(crate) fn number(self) -> u16 {
+        let number = self.line().split(' ').next();
+        number
+            .and_then(|number| number.parse().ok())
+            .expect("a line begins with its number")
+    }
+
     /// Number and reason, as in the first line of an answer.
     pub(crate) fn line(self) -> &'static str {
         match self {
@@ -124,6 +131,14 @@ pub(crate) fn parse(arrived: &[u8]) -> Result<Option<Request>, Refusal> {
             format!("a request has no body: remove the header {}", header.name),
         ));
     }
+    parse_target(target, head_only).map(Some)
+}
+
+/// Parses the target of a request: its path and its query.
+///
+/// # Errors
+/// The refusal of a target that cannot be served.
+pub(crate) fn parse_target(target: &str, head_only: bool) -> Result<Request, Refusal> {
     if !target.starts_with('/') {
         return Err(Refusal::new(
             Status::BadRequest,
@@ -136,11 +151,11 @@ pub(crate) fn parse(arrived: &[u8]) -> Result<Option<Request>, Refusal> {
         let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
         Ok((decode(key)?.into_owned(), decode(value)?.into_owned()))
     });
-    Ok(Some(Request {
+    Ok(Request {
         head_only,
         path: path.to_owned(),
         query: query.collect::<Result<_, Refusal>>()?,
-    }))
+    })
 }
 
 /// Decodes one part of a path or a query.

@@ -1,5 +1,6 @@
 //! Answers, and their bytes.
 
+use crate::pages::Page;
 use crate::request::{Refusal, Status};
 use crate::tree::Tree;
 
@@ -48,6 +49,28 @@ impl Response {
             status: Status::Ok,
             content_type: "application/json",
             body: Body::Tree(Box::new(tree)),
+        }
+    }
+
+    /// Makes all of the answer at once.
+    pub(crate) fn into_page(self) -> Page {
+        let Self {
+            status,
+            content_type,
+            mut body,
+        } = self;
+        let (mut all, mut piece) = (Vec::new(), Vec::new());
+        loop {
+            body.next_piece(&mut piece);
+            if piece.is_empty() {
+                break;
+            }
+            all.append(&mut piece);
+        }
+        Page {
+            status: status.number(),
+            content_type,
+            body: all,
         }
     }
 

@@ -67,6 +67,11 @@ impl Routes {
         }
     }
 
+    /// Shows an arbiter as well.
+    pub(crate) fn with_arbiter(self, arbiter: &Arbiter) -> Self {
+        Self::new(self.memory, Some(arbiter.clone()), self.program)
+    }
+
     /// Answers a request.
     pub(crate) fn answer(&self, request: &Request) -> Response {
         self.route(request).unwrap_or_else(Response::from)

@@ -11,7 +11,6 @@ use std::time::Duration;
 use bursar::Memory;
 use bursar_arbiter::Arbiter;
 
-use crate::clock;
 use crate::error::StartError;
 use crate::poll::{Bounds, Poll};
 use crate::route::Routes;
@@ -122,11 +121,7 @@ impl Builder {
         };
         let (listener, file) = socket::listen(&path)?;
         let (stop, stopped) = UnixStream::pair().map_err(system("make a pair of sockets for"))?;
-        let program = Program {
-            process,
-            name: program_name(),
-            began_ns: clock::monotonic_ns(),
-        };
+        let program = Program::this();
         let poll = Poll {
             listener,
             stop: stopped,
@@ -147,11 +142,4 @@ impl Builder {
             _file: file,
         })
     }
-}
-
-/// The name of the program's file.
-fn program_name() -> String {
-    let program = std::env::current_exe().unwrap_or_default();
-    let name = program.file_name().unwrap_or_default();
-    name.to_string_lossy().into_owned()
 }

@@ -23,6 +23,19 @@ pub(crate) struct Program {
     pub(crate) began_ns: u64,
 }
 
+impl Program {
+    /// This process, which begins to serve now.
+    pub(crate) fn this() -> Self {
+        let program = std::env::current_exe().unwrap_or_default();
+        let name = program.file_name().unwrap_or_default();
+        Self {
+            process: std::process::id(),
+            name: name.to_string_lossy().into_owned(),
+            began_ns: clock::monotonic_ns(),
+        }
+    }
+}
+
 /// All before the groups.
 #[derive(Serialize)]
 struct Opening<'a> {

@@ -447,3 +447,31 @@ fn leftovers_are_of_groups_that_have_ended() {
     assert_eq!(leftovers(), none);
     assert_eq!(get(&scene.path, "/v1/leftovers?path=/").status, 400);
 }
+
+#[test]
+fn pages_are_what_the_socket_answers() {
+    let scene = scene();
+    let pages = bursar_serve::Pages::new(&scene.memory);
+    for target in [
+        "/",
+        "/v1/groups/",
+        "/v1/leftovers",
+        "/v1/none",
+        "/v1/tree?path=%zz",
+    ] {
+        let (page, answer) = (pages.get(target), get(&scene.path, target));
+        let text = String::from_utf8(page.body).unwrap();
+        assert_eq!(
+            (page.status, &*text),
+            (answer.status, &*answer.text()),
+            "{target}"
+        );
+    }
+    assert_eq!(pages.get("no/slash").status, 400);
+    let tree: Value = serde_json::from_slice(&pages.get("/v1/tree").body).unwrap();
+    let answer = get(&scene.path, "/v1/tree").json();
+    for key in ["schema", "kind", "pid", "program"] {
+        assert_eq!(tree[key], answer[key], "{key}");
+    }
+    assert_eq!(tree["groups"][0]["path"], "/");
+}
