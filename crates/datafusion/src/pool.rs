@@ -22,7 +22,7 @@ use crate::refusal::Refusal;
 use crate::report::{Leftover, OperatorReport, QueryReport};
 use crate::share::{FairShare, Held, Standing};
 use crate::sort::{Part, Sort};
-use crate::spill_request::{SPILLED_MIN, SpillRequest};
+use crate::spill_request::{Progress, SPILLED_MIN, SpillRequest};
 use crate::spilling::{self, Watermark, worth_spilling};
 use crate::table::{Entry, Table};
 
@@ -266,22 +266,25 @@ impl GroupPool {
         peak
     }
 
-    /// Bytes that the query could give back if it were asked now ([`GroupPool::ask`]): those of consumers that can spill, hold 64 KiB or more, and
-    /// do not put out rows of a sort yet. Only a pool with a [`FairShare`] knows them; others return 0.
+    /// Bytes that the query could give back if it were asked now ([`GroupPool::ask`]): those of sorts that read their input, and those of other
+    /// consumers that can spill and have not spilled yet, each of 64 KiB or more. Only a pool with a [`FairShare`] knows the second.
     pub fn reclaimable(&self) -> u64 {
         self.spillable().fold(0, u64::saturating_add)
     }
 
-    /// Asks the query to give back `bytes` or more, as [`bursar_arbiter::Engine::ask`]. Each consumer that could ([`GroupPool::reclaimable`]) is
-    /// refused its next request, so that it spills. The answer follows when the bytes are back. There is none if no consumer makes a request
-    /// in time.
+    /// Asks the query to give back `bytes` or more, as [`bursar_arbiter::Engine::ask`]. Of the consumers that could ([`GroupPool::reclaimable`]), those with
+    /// an even part of `bytes` or more are refused their next request, so that they spill. The answer follows when the bytes are back. There is none
+    /// if no consumer makes a request in time. Do not call it for a session that may not write files: such a sort would fail.
     pub fn ask(&self, bytes: u64, answer: Answer) {
         let spillers = self.spillable().count() as u64;
         if spillers == 0 {
             return answer.cannot();
         }
         let reserved = self.group.reserved();
-        self.spill_request.begin(bytes, spillers, reserved, answer);
+        if self.spill_request.begin(bytes, spillers, reserved, answer) {
+            // Relaxed: as all that count there. Returns show how far the query is.
+            self.watched.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     /// Bytes of each consumer that would spill if it were refused.
@@ -294,12 +297,22 @@ impl GroupPool {
             }
             let bytes = match entry.sort() {
                 Some((sort, _)) => sort.spillable(),
+                // An aggregate that has spilled fails if it is refused while it reads its files.
+                None if entry.has_spilled.load(Ordering::Relaxed) => 0,
                 None => entry.held()?.bytes(),
             };
             (bytes >= SPILLED_MIN).then_some(bytes)
         };
         let bytes: Vec<u64> = registering.live().filter_map(of).collect();
         bytes.into_iter()
+    }
+
+    /// Whether a sort writes rows to disk. What it returns meanwhile may be kept for it until it goes on.
+    fn is_spilling(&self) -> bool {
+        let registering = self.registry.lock();
+        let entries = registering.live().map(|live| self.table.find(live.id));
+        let mut sorts = entries.filter_map(|entry| entry?.sort());
+        sorts.any(|(sort, _)| sort.is_spilling())
     }
 
     /// The decision of the arbiter for which a consumer is refused now, so that it spills.
@@ -310,19 +323,30 @@ impl GroupPool {
         let entry = self.table.find(reservation.consumer().id())?;
         let held = match entry.sort() {
             Some((sort, _)) => sort.spillable(),
-            None => reservation.size() as u64,
+            // It may have several reservations, and be able to spill one of them.
+            None => entry.held()?.bytes(),
         };
-        // Relaxed: as in `is_to_spill`.
-        if entry.is_asked.load(Ordering::Relaxed) {
-            return None;
+        let is_whole = reservation.size() as u64 >= held;
+        // Relaxed, both: as in `is_to_spill`.
+        let is_busy = entry.is_asked.load(Ordering::Relaxed)
+            || entry.sort().is_none() && entry.has_spilled.load(Ordering::Relaxed);
+        match is_busy || !is_whole {
+            true => None,
+            false => self
+                .spill_request
+                .refuses(reservation.consumer().id(), held),
         }
-        self.spill_request.refuses(held)
     }
 
     /// Takes bytes that the arbiter keeps for queries that are asked to give back memory.
-    fn draw(&self, group: &Group, bytes: u64) -> Option<Charge> {
+    fn draw(&self, error: &ChargeError, group: &Group, bytes: u64) -> Option<Charge> {
         let widener = self.widener.as_ref();
         let widener = widener.filter(|_| self.spill_request.is_pending())?;
+        // They are no help against an operator's own limit.
+        let is_above = |limited: &str| self.group.path().starts_with(limited);
+        if !matches!(error, ChargeError::LimitReached(reached) if is_above(&reached.limited)) {
+            return None;
+        }
         let mut drawn = widener.draw(bytes).ok()?;
         drawn.move_to(group).ok()?;
         Some(drawn)
@@ -333,9 +357,13 @@ impl GroupPool {
         if !self.spill_request.is_pending() {
             return;
         }
-        let can_more = |from| self.spillable().any(|bytes| bytes >= from);
-        let reserved = self.group.reserved();
-        if let Some((freed, answer)) = self.spill_request.returned(reserved, can_more) {
+        let can_more = |from| self.is_spilling() || self.spillable().any(|bytes| bytes >= from);
+        let progress = self.spill_request.look(self.group.reserved(), can_more);
+        if !matches!(progress, Progress::Goes) {
+            // Relaxed: as in `ask`.
+            self.watched.fetch_sub(1, Ordering::Relaxed);
+        }
+        if let Progress::Done(freed, answer) = progress {
             answer.freed(freed);
         }
     }
@@ -611,6 +639,8 @@ impl GroupPool {
         if let Some((sort, part)) = &sort
             && sort.take(*part, bytes, group, &self.chain)
         {
+            // A sort that goes on may have returned what was kept for it.
+            self.note_given_back();
             return Ok(());
         }
         if self.is_never_refused(reservation) {
@@ -659,12 +689,13 @@ impl GroupPool {
             Some(widener) => widener.try_charge(group, bytes),
             None => group.try_charge(bytes),
         };
-        let charged = charged.or_else(|error| self.draw(group, bytes).ok_or(error));
+        let charged = charged.or_else(|error| self.draw(&error, group, bytes).ok_or(error));
         match charged {
             Ok(charge) => {
                 charge.forget();
                 if let Some((sort, part)) = &sort {
                     sort.grown(*part, bytes);
+                    self.note_given_back();
                 }
                 Ok(())
             }
@@ -829,6 +860,7 @@ impl GroupPool {
         // Relaxed: as in `refuse`.
         let was_asked = entry.is_asked.swap(false, Ordering::Relaxed);
         if was_asked {
+            entry.has_spilled.store(true, Ordering::Relaxed);
             self.watched.fetch_sub(1, Ordering::Relaxed);
         }
         was_asked

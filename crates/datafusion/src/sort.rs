@@ -151,6 +151,12 @@ impl Sort {
         *self.lock().of(part)
     }
 
+    /// Whether it writes rows to disk because a request was refused.
+    pub(crate) fn is_spilling(&self) -> bool {
+        let state = self.lock();
+        state.is_merging && state.refused > 0
+    }
+
     /// Bytes of its rows, if it would spill them when a request is refused: it does not merge them yet.
     pub(crate) fn spillable(&self) -> u64 {
         let state = self.lock();

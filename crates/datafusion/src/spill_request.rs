@@ -1,6 +1,7 @@
 //! A request of the arbiter: the query gives back memory. Nobody can make DataFusion's operators spill. But an operator that can spill and is
-//! refused a request does so. So the pool refuses each of them once, when it asks for more.
+//! refused a request does so. So the pool refuses those with most bytes, each once, when they ask for more.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -27,6 +28,8 @@ struct Pending {
     from: u64,
     /// Bytes of the query when it was asked.
     reserved: u64,
+    /// Spillers that were refused for it.
+    refused: BTreeSet<usize>,
     answer: Answer,
 }
 
@@ -47,19 +50,20 @@ impl SpillRequest {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes a request, in the place of the one before. `spillers` is the number of those that hold bytes.
-    pub(crate) fn begin(&self, bytes: u64, spillers: u64, reserved: u64, answer: Answer) {
-        let from = (bytes / spillers.max(1)).max(SPILLED_MIN);
+    /// Notes a request, in the place of the one before; returns whether there was none. `spillers` is the number of those that hold bytes.
+    pub(crate) fn begin(&self, bytes: u64, spillers: u64, reserved: u64, answer: Answer) -> bool {
         let pending = Pending {
             bytes,
-            from,
+            from: (bytes / spillers.max(1)).max(SPILLED_MIN),
             reserved,
+            refused: BTreeSet::new(),
             answer,
         };
         let mut place = self.lock();
-        let _before = place.replace(pending);
+        let before = place.replace(pending);
         // Relaxed, here and where it is cleared: changed under the lock, and read as a hint.
         self.asks.fetch_or(ASKED, Ordering::Relaxed);
+        before.is_none()
     }
 
     fn end(&self, pending: &mut Option<Pending>) -> Option<Pending> {
@@ -67,32 +71,40 @@ impl SpillRequest {
         pending.take()
     }
 
-    /// The decision for which a spiller with so many bytes is refused now, if it is. Ends the request if the arbiter expects nothing any more.
-    pub(crate) fn refuses(&self, held: u64) -> Option<u64> {
+    /// The decision for which a spiller that holds so many bytes is refused now, if it is: once for each decision, as what it asks for next may be
+    /// what its spill needs.
+    pub(crate) fn refuses(&self, spiller: usize, held: u64) -> Option<u64> {
         let mut pending = self.lock();
-        let one = pending.as_ref().filter(|one| held >= one.from)?;
-        if one.answer.is_expected() {
-            return Some(one.answer.decision());
-        }
-        self.end(&mut pending);
-        None
+        let one = pending.as_mut().filter(|one| held >= one.from)?;
+        let may = one.answer.is_expected() && one.refused.insert(spiller);
+        may.then(|| one.answer.decision())
     }
 
-    /// Ends the request if the query has given back enough, or `can_more` says that no spiller has as many bytes as it is given. Returns the
-    /// bytes that came back, and the answer, to be sent without a lock.
-    pub(crate) fn returned(
-        &self,
-        reserved: u64,
-        can_more: impl FnOnce(u64) -> bool,
-    ) -> Option<(u64, Answer)> {
+    /// Looks how far the query is. `can_more` says whether a spiller with as many bytes as it is given may give them back yet.
+    pub(crate) fn look(&self, reserved: u64, can_more: impl FnOnce(u64) -> bool) -> Progress {
         let mut pending = self.lock();
-        let one = pending.as_ref()?;
+        let Some(one) = pending.as_ref() else {
+            return Progress::Goes;
+        };
         let freed = one.reserved.saturating_sub(reserved);
-        // A spill takes several returns. Before the first has come, nothing is known.
-        if freed == 0 || freed < one.bytes && can_more(one.from) {
-            return None;
+        if !one.answer.is_expected() {
+            self.end(&mut pending);
+            return Progress::Late;
         }
-        let one = self.end(&mut pending)?;
-        Some((freed, one.answer))
+        // Before the first return nothing is known.
+        if freed == 0 || freed < one.bytes && can_more(one.from) {
+            return Progress::Goes;
+        }
+        let one = self.end(&mut pending).expect("just seen");
+        Progress::Done(freed, one.answer)
     }
+}
+
+/// State of a request.
+pub(crate) enum Progress {
+    Goes,
+    /// It ended just now: so many bytes came back. The answer is to be sent without a lock.
+    Done(u64, Answer),
+    /// It ended just now: the arbiter expects nothing any more.
+    Late,
 }

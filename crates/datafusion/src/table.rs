@@ -46,6 +46,8 @@ pub(crate) struct Entry {
     held: OnceLock<Arc<Held>>,
     /// Whether the consumer can spill, was refused, and has returned nothing since.
     pub(crate) is_asked: AtomicBool,
+    /// Whether it was refused once, and returned bytes then.
+    pub(crate) has_spilled: AtomicBool,
     /// Whether the consumer's requests always succeed. Such a consumer never counts as a spiller, because it is never
     /// made to spill.
     is_never_refused: AtomicBool,
@@ -70,6 +72,7 @@ impl Entry {
             account: OnceLock::new(),
             held: OnceLock::new(),
             is_asked: AtomicBool::new(false),
+            has_spilled: AtomicBool::new(false),
             is_never_refused: AtomicBool::new(false),
             sort: Mutex::new(None),
         }
@@ -134,6 +137,7 @@ impl Entry {
             return false;
         }
         self.is_asked.store(false, Ordering::Relaxed);
+        self.has_spilled.store(false, Ordering::Relaxed);
         self.is_never_refused
             .store(is_never_refused, Ordering::Relaxed);
         // Release: pairs with the load in `Table::find`; a thread that finds the key finds the account.

@@ -604,25 +604,25 @@ async fn of_two_queries_that_wait_for_each_other_one_is_stopped_and_runs_again()
     scene.assert_all_is_given_back().await;
 }
 
-/// A source of the rows of `t` that waits for permission before its second half.
+/// A source of rows that waits for permission before all but the first of so many parts.
 #[derive(Debug)]
-struct Halves {
+struct Parts {
     batches: Vec<RecordBatch>,
-    is_half_read: Arc<AtomicBool>,
+    is_first_read: Arc<AtomicBool>,
     may_go_on: Arc<Semaphore>,
 }
 
-impl PartitionStream for Halves {
+impl PartitionStream for Parts {
     fn schema(&self) -> &SchemaRef {
         self.batches[0].schema_ref()
     }
 
     fn execute(&self, _: Arc<TaskContext>) -> SendableRecordBatchStream {
-        let (first, second) = self.batches.split_at(self.batches.len() / 2);
+        let (first, second) = self.batches.split_at(self.batches.len() / PARTS);
         let (second, may_go_on) = (second.to_vec(), self.may_go_on.clone());
-        let is_half_read = self.is_half_read.clone();
+        let is_first_read = self.is_first_read.clone();
         let second = async move {
-            is_half_read.store(true, Ordering::SeqCst);
+            is_first_read.store(true, Ordering::SeqCst);
             let _ = may_go_on.acquire().await.unwrap();
             futures::stream::iter(second)
         };
@@ -633,6 +633,8 @@ impl PartitionStream for Halves {
     }
 }
 
+const PARTS: usize = 6;
+
 #[tokio::test]
 async fn a_sort_spills_for_a_query_that_waits() {
     let mut scene = scene(MAX);
@@ -641,31 +643,31 @@ async fn a_sort_spills_for_a_query_that_waits() {
     policy.yielding.stop_after = Duration::MAX;
     scene.arbiter = Arbiter::new(&scene.memory, policy);
     let tenant = scene.tenant();
-    let halves = Arc::new(Halves {
-        batches: collect(&tenant, "SELECT k, s FROM t UNION ALL SELECT k, s FROM t").await,
-        is_half_read: Arc::default(),
+    let parts = Arc::new(Parts {
+        batches: collect(&tenant, &["SELECT k, s FROM t"; PARTS].join(" UNION ALL ")).await,
+        is_first_read: Arc::default(),
         may_go_on: Arc::new(Semaphore::new(0)),
     });
-    let table = StreamingTable::try_new(halves.schema().clone(), vec![halves.clone()]).unwrap();
+    let table = StreamingTable::try_new(parts.schema().clone(), vec![parts.clone()]).unwrap();
     scene
         .context
-        .register_table("halves", Arc::new(table))
+        .register_table("parts", Arc::new(table))
         .unwrap();
     let engine = scene.builder().repeat(Repeat::Always).build();
     let tenant = engine.tenant("t").unwrap();
-    let sort = "SELECT k, s FROM halves ORDER BY s DESC";
+    let sort = "SELECT k, s FROM parts ORDER BY s DESC";
     let mut sort = tenant.sql(None, sort).await.unwrap();
-    let has_half = || halves.is_half_read.load(Ordering::SeqCst);
-    assert!(until(sort.next(), has_half).await.is_none());
+    let has_first = || parts.is_first_read.load(Ordering::SeqCst);
+    assert!(until(sort.next(), has_first).await.is_none());
     // It comes first in the order.
     let mut join = tenant.score(9).sql(None, JOIN).await.unwrap();
     let waits = || scene.arbiter.counts().growth_waits > 0;
     assert!(until(join.next(), waits).await.is_none());
     assert_eq!(scene.arbiter.counts().asked, 1);
-    halves.may_go_on.add_permits(1);
+    parts.may_go_on.add_permits(1);
     let ends = tokio::join!(count(&mut sort), count(&mut join));
-    assert_eq!(ends, (JOINED, JOINED));
-    assert_eq!((sort.admitted().tries, join.admitted().tries), (1, 1));
+    assert_eq!(ends, (PARTS as i64 * ROWS, JOINED));
+    assert_eq!(sort.admitted().tries, 1);
     let decisions = scene.arbiter.decisions();
     assert!(decisions[0].seen > Some(MIB), "{decisions:?}");
     assert_eq!(scene.arbiter.counts().stopped, 0);

@@ -271,7 +271,8 @@ impl Query {
         if turn.is_last || !self.may_repeat {
             grant.grow_first().expect("nobody can stop it yet");
         }
-        let yielder = Arc::new(Yielder::new(&grant, &pool));
+        let may_spill = self.state.runtime_env().disk_manager.tmp_files_enabled();
+        let yielder = Arc::new(Yielder::new(&grant, &pool, may_spill));
         let executed = self.execute(&pool, &yielder, &grant);
         #[cfg(feature = "real-bytes")]
         let executed = pool.in_query(executed);

@@ -26,6 +26,8 @@ pub(super) struct Yielder {
     widener: Widener,
     pool: Weak<GroupPool>,
     stop: OnceLock<Arc<Stop>>,
+    /// Whether its operators may write files.
+    may_spill: bool,
     /// Sources that wait.
     waits: AtomicU64,
     /// Bytes of the query when a source waited in vain.
@@ -35,8 +37,9 @@ pub(super) struct Yielder {
 }
 
 impl Yielder {
-    pub(super) fn new(grant: &Grant, pool: &Arc<GroupPool>) -> Self {
+    pub(super) fn new(grant: &Grant, pool: &Arc<GroupPool>, may_spill: bool) -> Self {
         Self {
+            may_spill,
             widener: grant.widener(),
             pool: Arc::downgrade(pool),
             stop: OnceLock::new(),
@@ -144,7 +147,7 @@ impl Drop for SourceWait {
 impl Engine for Yielder {
     fn reclaimable(&self) -> u64 {
         // Relaxed: a hint. Operators whose source waits ask for nothing, so none could be refused.
-        if self.waits.load(Ordering::Relaxed) > 0 {
+        if !self.may_spill || self.waits.load(Ordering::Relaxed) > 0 {
             return 0;
         }
         self.pool.upgrade().map_or(0, |pool| pool.reclaimable())
