@@ -123,17 +123,15 @@ impl<M: Machine> Inner<M> {
         if let Some(gauge) = &self.gauge {
             let machine = self.memory.machine();
             let real = call(machine, "the gauge of real bytes", gauge).flatten();
-            self.with(|ledger, _, _| ledger.real = real);
+            self.with(|ledger, _, _| ledger.set_real(real));
         }
     }
 
     /// Keeps bytes below each limit that lacks some of those that it is to keep.
     fn keep_credits(&self) {
-        let lacking = self.with(|ledger, _, _| ledger.credits_missing());
-        for (at, group, missing) in lacking {
-            let limits = group.limits();
-            let bytes = missing.min(limits.max.saturating_sub(group.reserved()));
-            // Not under the lock: it may ask reclaimers.
+        let lacking = self.with(|ledger, _, after| ledger.credits_missing(after));
+        for (at, group, bytes) in lacking {
+            // Not under the lock: if others took them just now, it asks reclaimers.
             let charged = catch_unwind(AssertUnwindSafe(|| group.try_charge(bytes)));
             if let Ok(Ok(charge)) = charged {
                 self.with(|ledger, _, after| ledger.keep_credit(at, charge, after));
@@ -271,7 +269,7 @@ impl<M: Machine> Asks for Inner<M> {
         // Others are asked by those that wait, and not here: an engine may answer while it is asked.
         self.with(|ledger, now_ns, after| {
             ledger.look(now_ns, after);
-            ledger.wake_first_growers(after);
+            ledger.wake_first_growers(now_ns, after);
         });
     }
 
@@ -755,10 +753,11 @@ impl<M: Machine> Widener<M> {
         } = self;
         let mut drawn = inner.with(|ledger, now_ns, _| ledger.draw(*grant, bytes, now_ns))?;
         inner.settle(*grant, group);
-        match drawn.charge.move_to(group) {
-            Ok(()) => Ok(drawn.charge),
+        match drawn.1.move_to(group) {
+            Ok(()) => Ok(drawn.1),
             Err(error) => {
-                inner.with(|ledger, _, after| ledger.undo_draw(drawn, after));
+                inner.with(|ledger, _, after| ledger.undo_draw(*grant, drawn, after));
+                inner.settle(*grant, group);
                 Err(DrawError::Move(error))
             }
         }

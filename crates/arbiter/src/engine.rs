@@ -34,7 +34,7 @@ pub struct Stop {
     pub query: String,
     /// Bytes that were charged to it.
     pub charged: u64,
-    /// Path of the group of the query that needed memory.
+    /// Path of the group of the query that needed memory; empty if a limit was lowered, or the process really takes too much.
     pub needed_by: String,
     /// Bytes that were missing.
     pub missing: u64,
@@ -44,16 +44,23 @@ pub struct Stop {
 
 impl fmt::Display for Stop {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{} was stopped with {}, because {} needed {} more below the limit of {} (decision {})",
+        let (query, limited) = (
             bursar::printable(&self.query),
-            Bytes(self.charged),
-            bursar::printable(&self.needed_by),
-            Bytes(self.missing),
             bursar::printable(&self.limited),
-            self.decision
-        )
+        );
+        let (charged, missing) = (Bytes(self.charged), Bytes(self.missing));
+        write!(f, "{query} was stopped with {charged}, because ")?;
+        match self.needed_by.as_str() {
+            "" => write!(f, "{limited} has {missing} too much")?,
+            needed_by => {
+                let needed_by = bursar::printable(needed_by);
+                write!(
+                    f,
+                    "{needed_by} needed {missing} more below the limit of {limited}"
+                )?;
+            }
+        }
+        write!(f, " (decision {})", self.decision)
     }
 }
 

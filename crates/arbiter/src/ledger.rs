@@ -204,7 +204,9 @@ pub(crate) struct Ledger<M: Machine> {
     over_since_ns: BTreeMap<u32, u64>,
     decided_so_far: u64,
     /// The bytes that the process really took at the last look, if they are known.
-    pub(crate) real: Option<Real>,
+    real: Option<Real>,
+    /// Time until which nobody else is asked or stopped for them: memory that a query frees may return to the system later.
+    real_rests_until_ns: u64,
     /// The last decisions and their times, oldest first.
     decisions: VecDeque<(u64, Decision)>,
 }
@@ -248,6 +250,7 @@ impl<M: Machine> Ledger<M> {
             over_since_ns: BTreeMap::new(),
             decided_so_far: 0,
             real: None,
+            real_rests_until_ns: 0,
             decisions: VecDeque::new(),
         }
     }
@@ -314,8 +317,7 @@ impl<M: Machine> Ledger<M> {
             after.drop_groups.append(&mut chain);
             return Err(AdmitError::OtherMemory);
         }
-        let cap = chain.iter().map(|group| self.max_of(group)).min();
-        let cap = cap.unwrap_or(u64::MAX);
+        let cap = self.cap_on(&chain).map_or(u64::MAX, |(cap, _)| cap);
         let number = self.number();
         let share = |cap: u64| match cap {
             u64::MAX => 0,
@@ -352,7 +354,7 @@ impl<M: Machine> Ledger<M> {
         };
         let smallest = waiter.least_at(narrowest, cap).max(1);
         if smallest > cap {
-            let error = never_fits(&chain, |group| self.max_of(group), smallest);
+            let error = self.never_fits_at(&chain, smallest);
             after.drop_groups.append(&mut chain);
             return Err(error);
         }
@@ -385,7 +387,7 @@ impl<M: Machine> Ledger<M> {
                 cap,
                 now_ns,
                 &mut None,
-                &self.kept_for_growers(),
+                &self.kept_for_growers(now_ns),
             ) {
                 Look::Fits { bytes, width } => {
                     after.drop_wakers.extend(waker);
@@ -538,13 +540,25 @@ impl<M: Machine> Ledger<M> {
 
     /// Room at a level, bytes: exact from `needed` to `enough`. Only there does it read what all grants have charged, which takes long if many run.
     fn room_at(&self, at: u32, needed: u64, enough: u64, uncharged: &mut Option<Uncharged>) -> u64 {
+        // These go back to those that keep them before anybody else gets them.
+        self.room_at_with(at, needed, enough, uncharged, self.credit_missing(at))
+    }
+
+    /// The same, of a limit that is smaller by `to_keep`.
+    fn room_at_with(
+        &self,
+        at: u32,
+        needed: u64,
+        enough: u64,
+        uncharged: &mut Option<Uncharged>,
+        to_keep: u64,
+    ) -> u64 {
         let level = &self.levels[&at];
         let max = level.group.limits().max;
         if max == u64::MAX {
             return u64::MAX;
         }
-        // These go back to those that keep them before anybody else gets them.
-        let max = max.saturating_sub(self.credit_missing(at));
+        let max = max.saturating_sub(to_keep);
         let reserved = level.group.reserved();
         let surely = max.saturating_sub(reserved.saturating_add(level.promised()));
         if surely >= enough {
@@ -577,6 +591,11 @@ impl<M: Machine> Ledger<M> {
         all
     }
 
+    /// Notes what the process really takes.
+    pub(crate) fn set_real(&mut self, real: Option<Real>) {
+        self.real = real;
+    }
+
     /// The lines that the real bytes of the process have crossed.
     pub(super) fn strain(&self) -> Strain {
         let max = self.root.limits().max;
@@ -606,31 +625,41 @@ impl<M: Machine> Ledger<M> {
                 *charged.entry(at).or_default() += bytes;
             }
         }
-        let mut most = u64::MAX;
-        let mut level = Some(group.clone());
-        while let Some(group) = level {
-            let max = self.max_of(&group);
-            if max != u64::MAX {
-                let number = group.engine().number();
-                let level = self.levels.get(&number);
-                let kept = level.and_then(|level| level.credit.as_ref());
-                let kept = kept.map_or(0, Charge::bytes);
-                let of_grants = charged.get(&number).copied().unwrap_or(0);
-                let outside = group.reserved().saturating_sub(of_grants + kept);
-                most = most.min(max.saturating_sub(outside));
-            }
-            level = group.parent();
-            after.drop_groups.push(group);
+        let mut chain = vec![group.clone()];
+        while let Some(parent) = chain.last().and_then(Group::parent) {
+            chain.push(parent);
         }
+        let mut to_keep = None;
+        let mut most = u64::MAX;
+        for group in &chain {
+            let max = group.limits().max;
+            if max == u64::MAX {
+                continue;
+            }
+            let number = group.engine().number();
+            // Bytes that this way keeps are not outside. They count whether or not they are there yet.
+            let to_keep = *to_keep.get_or_insert_with(|| self.credit_of(max));
+            let kept = self.kept_on(&chain).min(to_keep);
+            let of_grants = charged.get(&number).copied().unwrap_or(0);
+            let outside = group.reserved().saturating_sub(of_grants + kept);
+            most = most.min(max.saturating_sub(to_keep).saturating_sub(outside));
+        }
+        after.drop_groups.append(&mut chain);
         most
     }
 
+    fn never_fits_at(&self, chain: &[Group<M>], least: u64) -> AdmitError {
+        let (max, limited) = self.cap_on(chain).expect("a group has itself on its way");
+        AdmitError::NeverFits {
+            limited: limited.path(),
+            max,
+            least,
+        }
+    }
+
     fn cap_of(&self, tenant: &Tenant<M>) -> u64 {
-        let maxima = tenant
-            .chain
-            .iter()
-            .map(|at| self.max_of(&self.levels[at].group));
-        maxima.min().unwrap_or(u64::MAX)
+        let way = tenant.chain.iter().map(|at| &self.levels[at].group);
+        self.cap_on(way).map_or(u64::MAX, |(cap, _)| cap)
     }
 
     /// [`Ledger::assess`] of a waiter in the queue of a tenant.
@@ -950,7 +979,7 @@ impl<M: Machine> Ledger<M> {
     /// The next waiter that can be served.
     fn next(&mut self, now_ns: u64, uncharged: &mut Option<Uncharged>) -> Option<(u32, u64, Look)> {
         let ranked: Vec<u32> = self.ranks.iter().map(|&(.., number)| number).collect();
-        let mut kept = self.kept_for_growers();
+        let mut kept = self.kept_for_growers(now_ns);
         let mut due: Vec<(u64, u64, u32)> = ranked
             .iter()
             .filter_map(|&number| {
@@ -1069,11 +1098,7 @@ impl<M: Machine> Ledger<M> {
                         .iter()
                         .map(|at| self.levels[at].group.clone())
                         .collect();
-                    let error = never_fits(
-                        &groups,
-                        |group| self.max_of(group),
-                        waiter.least.at(waiter.width.0),
-                    );
+                    let error = self.never_fits_at(&groups, waiter.least.at(waiter.width.0));
                     after.drop_groups.extend(groups);
                     self.refuse(number, waiter, error, now_ns, after);
                 }
@@ -1246,7 +1271,7 @@ impl<M: Machine> Ledger<M> {
             group => after.drop_groups.extend(group),
         }
         self.look(now_ns, after);
-        self.wake_first_growers(after);
+        self.wake_first_growers(now_ns, after);
         has_bytes
     }
 
@@ -1255,7 +1280,7 @@ impl<M: Machine> Ledger<M> {
         let ended = self.ended.remove(&id);
         after.drop_groups.extend(ended.map(|ended| ended.group));
         self.look(now_ns, after);
-        self.wake_first_growers(after);
+        self.wake_first_growers(now_ns, after);
     }
 
     /// Takes grants back that nobody has taken for long. Their futures ask anew when they are polled.
@@ -1427,7 +1452,7 @@ impl<M: Machine> Ledger<M> {
             .ranks
             .iter()
             .filter_map(|&(.., number)| self.tenants[&number].blocked_at)
-            .chain(self.kept_for_growers().into_keys())
+            .chain(self.kept_for_growers(now_ns).into_keys())
             .collect();
         let idle_after = ns(self.policy.idle_after);
         let grown = self.grown_grants();
@@ -1644,20 +1669,5 @@ fn widest_within(waiter: &Waiter, cap: u64, room: u64) -> u32 {
 fn removed<M: Machine>(group: &Group<M>) -> AdmitError {
     AdmitError::Removed {
         group: group.path(),
-    }
-}
-
-/// The error of an ask that the lowest limit on its way is too small for.
-fn never_fits<M: Machine>(
-    chain: &[Group<M>],
-    max_of: impl Fn(&Group<M>) -> u64,
-    least: u64,
-) -> AdmitError {
-    let limited = chain.iter().min_by_key(|group| max_of(group));
-    let limited = limited.expect("a group has itself on its way");
-    AdmitError::NeverFits {
-        limited: limited.path(),
-        max: max_of(limited),
-        least,
     }
 }

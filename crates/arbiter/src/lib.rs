@@ -64,7 +64,7 @@
 //!    ([`Yielding::stop_max`]) is over. If all victims together could not mend the shortage, nobody is stopped.
 //! 4. If all that could end the shortage wait themselves, neither time counts. If nobody can yield then, the query that comes first is refused.
 //!
-//! A query may need memory to give memory back, for the buffers of a spill. [`Yielding::spill_credit`] bytes are kept below each limit for that. Only a
+//! A query may need memory to give memory back, for the buffers of a spill. The lowest limit on its way keeps [`Yielding::spill_credit`] bytes for that. Only a
 //! query that is asked may draw from them ([`Widener::draw`]). They are kept anew from the first bytes that return.
 //!
 //! Queries have an *order*. First come those that cannot run again ([`Grant::grow_first`]). Then a higher [`Order::precedence`] of the tenant comes first, then

@@ -46,8 +46,8 @@ pub struct Yielding {
     pub stop_after: Duration,
     /// Time that a query has to return its bytes after [`crate::Engine::stop`]; 1 s unless set. Until then no other is stopped.
     pub stop_max: Duration,
-    /// Bytes that are kept below each limit for queries that are asked to give back memory and need some for that
-    /// ([`crate::Widener::draw`]); 0 unless set. All others have so much less.
+    /// Bytes that the lowest limit on the way of each tenant keeps, for queries that are asked to give back memory and need some for that
+    /// ([`crate::Widener::draw`]); 0 unless set, and at most a quarter of the limit. All others have so much less.
     pub spill_credit: u64,
     /// No query with fewer bytes is stopped; 1 MiB unless set.
     pub victim_min: u64,

@@ -28,6 +28,8 @@ impl Real {
 
 /// Lines of [`Real`]: shares of the root's limit, percent.
 ///
+/// Without that limit there are no lines, and stalls count for nothing.
+///
 /// The defaults are those that OpenSearch chose for queries of DataFusion (pull request 21814, by its description).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]

@@ -307,7 +307,7 @@ impl GroupPool {
         bytes.into_iter()
     }
 
-    /// Whether a sort writes rows to disk. What it returns meanwhile may be kept for it until it goes on.
+    /// Whether a sort writes rows to disk. Bytes that it returns meanwhile may stay with it until it goes on.
     fn is_spilling(&self) -> bool {
         let registering = self.registry.lock();
         let entries = registering.live().map(|live| self.table.find(live.id));

@@ -103,7 +103,7 @@ impl SpillRequest {
 /// State of a request.
 pub(crate) enum Progress {
     Goes,
-    /// It ended just now: so many bytes came back. The answer is to be sent without a lock.
+    /// It ended just now: so many bytes came back. Send the answer without a lock.
     Done(u64, Answer),
     /// It ended just now: the arbiter expects nothing any more.
     Late,

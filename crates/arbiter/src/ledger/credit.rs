@@ -1,49 +1,128 @@
-//! Bytes that are kept below each limit, for queries that are asked to give back memory and need some for that.
+//! Bytes that are kept below limits, for queries that are asked to give back memory and need some for that.
 //!
-//! They are charged to the group of the limit, so they are there whatever others do. A query draws from the lowest limit on its way that has
-//! enough: the bytes move to its group. No limit is charged for them again. They are kept anew before others get what returns.
+//! The lowest limit on the way of each tenant keeps them. They are charged to the group of that limit, and so to all above, so they are there
+//! whatever others do. A query draws by moving them to its group: no limit is charged for them again. They are kept anew before others get what returns.
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use bursar::{Charge, Group, Machine};
 
-use super::{After, Ledger};
+use super::{After, Ledger, Level};
 use crate::grow_error::DrawError;
 
-/// Bytes of a limit that a query draws.
-pub(crate) struct Drawn<M: Machine> {
-    pub(crate) charge: Charge<M>,
-    /// The level that kept them.
-    at: u32,
+/// A limit keeps no more than one part of it in so many. A quarter is judgement.
+const PART_KEPT: u64 = 4;
+
+impl<M: Machine> Level<M> {
+    fn kept(&self) -> u64 {
+        self.credit.as_ref().map_or(0, Charge::bytes)
+    }
 }
 
 impl<M: Machine> Ledger<M> {
-    /// The most bytes that grants can have below the limit of a group; `u64::MAX` if it has none.
-    pub(super) fn max_of(&self, group: &Group<M>) -> u64 {
-        match group.limits().max {
-            u64::MAX => u64::MAX,
-            max => max.saturating_sub(self.policy.yielding.spill_credit),
-        }
-    }
-
-    /// Bytes that a level lacks of those that it is to keep.
-    pub(super) fn credit_missing(&self, at: u32) -> u64 {
-        let level = &self.levels[&at];
-        let kept = level.credit.as_ref().map_or(0, Charge::bytes);
-        match level.group.limits().max {
+    /// Bytes that a limit is to keep, if it is the lowest on a way.
+    pub(super) fn credit_of(&self, max: u64) -> u64 {
+        match max {
             u64::MAX => 0,
-            _ => self.policy.yielding.spill_credit.saturating_sub(kept),
+            max => self.policy.yielding.spill_credit.min(max / PART_KEPT),
         }
     }
 
-    /// All limits that lack some of the bytes that they are to keep.
-    pub(crate) fn credits_missing(&self) -> Vec<(u32, Group<M>, u64)> {
-        if self.policy.yielding.spill_credit == 0 {
-            return Vec::new();
-        }
-        let levels = self.levels.iter().map(|(&at, level)| {
-            let missing = self.credit_missing(at);
-            (missing > 0).then(|| (at, level.group.clone(), missing))
+    /// The smallest limit on a way from a group up, less what is kept below it on that way, and the group with that limit. `u64::MAX` if there is none.
+    pub(super) fn cap_on<'a>(
+        &self,
+        way: impl IntoIterator<Item = &'a Group<M>>,
+    ) -> Option<(u64, &'a Group<M>)> {
+        let mut kept = None;
+        let caps = way.into_iter().map(|group| {
+            let max = group.limits().max;
+            if max == u64::MAX {
+                return (max, group);
+            }
+            let kept = *kept.get_or_insert_with(|| self.credit_of(max));
+            (max.saturating_sub(kept), group)
         });
-        levels.flatten().collect()
+        caps.min_by_key(|(cap, _)| *cap)
+    }
+
+    /// The level with the lowest limit on a way, and the bytes that it is to keep.
+    fn keeper(&self, way: &[u32]) -> Option<(u32, u64)> {
+        if self.policy.yielding.spill_credit == 0 {
+            return None;
+        }
+        let limits = way
+            .iter()
+            .map(|&at| (at, self.levels[&at].group.limits().max));
+        let (at, max) = limits.into_iter().find(|&(_, max)| max != u64::MAX)?;
+        Some((at, self.credit_of(max)))
+    }
+
+    /// All levels that are to keep bytes: the way up from each, and the bytes.
+    fn keepers(&self) -> impl Iterator<Item = (&[u32], u64)> {
+        let mut seen = BTreeSet::new();
+        self.tenants.values().filter_map(move |tenant| {
+            let (at, bytes) = self.keeper(&tenant.chain)?;
+            let from = tenant.chain.iter().position(|&other| other == at)?;
+            seen.insert(at).then_some((&tenant.chain[from..], bytes))
+        })
+    }
+
+    /// Bytes that are kept on a way from a group up.
+    pub(super) fn kept_on(&self, way: &[Group<M>]) -> u64 {
+        let levels = way
+            .iter()
+            .map(|group| self.levels.get(&group.engine().number()));
+        levels.flatten().map(Level::kept).sum()
+    }
+
+    /// Bytes that are kept at a level and below it.
+    pub(super) fn kept_below(&self, at: u32) -> u64 {
+        let kept = self.keepers().filter(|(way, _)| way.contains(&at));
+        kept.map(|(way, _)| self.levels[&way[0]].kept()).sum()
+    }
+
+    /// Bytes that limits at a level and below it lack of those that they keep.
+    pub(super) fn credit_missing(&self, at: u32) -> u64 {
+        let lacking = self.keepers().filter(|(way, _)| way.contains(&at));
+        let missing = lacking.map(|(way, bytes)| bytes.saturating_sub(self.levels[&way[0]].kept()));
+        missing.sum()
+    }
+
+    /// Bytes that can be charged to groups now, so that they keep as many as they are to keep. Nothing that was promised is taken. Gives back what is kept in excess.
+    pub(crate) fn credits_missing(&mut self, after: &mut After<M>) -> Vec<(u32, Group<M>, u64)> {
+        let wanted: Vec<(u32, Vec<u32>, u64)> = self
+            .keepers()
+            .map(|(way, bytes)| (way[0], way.to_vec(), bytes))
+            .collect();
+        for (at, level) in &mut self.levels {
+            let bytes = wanted.iter().find(|(other, ..)| other == at);
+            let bytes = bytes.map_or(0, |(.., bytes)| *bytes);
+            let excess = level.kept().saturating_sub(bytes);
+            if bytes == 0 {
+                after.drop_charges.extend(level.credit.take());
+            } else if excess > 0
+                && let Some(kept) = &mut level.credit
+            {
+                after.drop_charges.extend(kept.split(excess).ok());
+            }
+        }
+        let mut uncharged = None;
+        let mut found = Vec::new();
+        let mut taken = BTreeMap::<u32, u64>::new();
+        for (at, way, bytes) in wanted {
+            let missing = bytes.saturating_sub(self.levels[&at].kept());
+            let room = |at: &u32| {
+                let room = self.room_at_with(*at, 1, u64::MAX, &mut uncharged, 0);
+                room.saturating_sub(taken.get(at).copied().unwrap_or(0))
+            };
+            let room = way.iter().map(room).min().unwrap_or(0).min(missing);
+            if room > 0 {
+                way.iter()
+                    .for_each(|&at| *taken.entry(at).or_default() += room);
+                found.push((at, self.levels[&at].group.clone(), room));
+            }
+        }
+        found
     }
 
     /// Keeps bytes that were charged to the group of a level.
@@ -53,45 +132,62 @@ impl<M: Machine> Ledger<M> {
             return;
         };
         match &mut level.credit {
-            Some(kept) => {
-                // Another level may have the number by now.
-                after.drop_charges.extend(kept.merge(more).err());
-            }
+            // They belong to one group.
+            Some(kept) => after.drop_charges.extend(kept.merge(more).err()),
             None => level.credit = Some(more),
         }
     }
 
     /// Takes bytes for a query that was asked, and promises it as many more.
-    pub(crate) fn draw(&mut self, id: u64, bytes: u64, now_ns: u64) -> Result<Drawn<M>, DrawError> {
+    pub(crate) fn draw(
+        &mut self,
+        id: u64,
+        bytes: u64,
+        now_ns: u64,
+    ) -> Result<(u32, Charge<M>), DrawError> {
         let grant = self.grants.get(&id).ok_or(DrawError::NotAsked)?;
         let asked = grant.leaving.as_ref();
         let is_asked = asked.is_some_and(|asked| !asked.is_stop && now_ns < asked.until_ns);
         if !is_asked {
             return Err(DrawError::NotAsked);
         }
-        let (chain, tenant, before) = (grant.chain.clone(), grant.tenant, grant.bytes);
-        let mut left = 0;
-        for &at in chain.iter() {
-            let level = self.levels.get_mut(&at).expect("a tenant keeps its levels");
-            let Some(kept) = &mut level.credit else {
-                continue;
-            };
-            left = left.max(kept.bytes());
-            let Ok(charge) = kept.split(bytes) else {
-                continue;
-            };
-            if !self.grants[&id].is_unlimited {
-                let more = before.saturating_add(bytes);
-                self.grants.get_mut(&id).expect("just seen").bytes = more;
-                self.change_promise(&chain, tenant, before, more);
-            }
-            return Ok(Drawn { charge, at });
-        }
-        Err(DrawError::Exhausted { left })
+        let keeper = self.keeper(&grant.chain);
+        let (at, _) = keeper.ok_or(DrawError::Exhausted { left: 0 })?;
+        let level = self.levels.get_mut(&at).expect("a tenant keeps its levels");
+        let left = level.kept();
+        let drawn = level
+            .credit
+            .as_mut()
+            .and_then(|kept| kept.split(bytes).ok());
+        let charge = drawn.ok_or(DrawError::Exhausted { left })?;
+        self.raise(id, bytes);
+        Ok((at, charge))
     }
 
-    /// Takes drawn bytes back that a limit below the one that kept them refused. The promise goes when the query answers, or with its grant.
-    pub(crate) fn undo_draw(&mut self, drawn: Drawn<M>, after: &mut After<M>) {
-        self.keep_credit(drawn.at, drawn.charge, after);
+    fn raise(&mut self, id: u64, bytes: u64) {
+        let Some(grant) = self.grants.get_mut(&id).filter(|grant| !grant.is_unlimited) else {
+            return;
+        };
+        let before = grant.bytes;
+        grant.bytes = before.saturating_add(bytes);
+        let (chain, tenant, after) = (grant.chain.clone(), grant.tenant, grant.bytes);
+        self.change_promise(&chain, tenant, before, after);
+    }
+
+    /// Takes drawn bytes back that the query's group refused, and the promise.
+    pub(crate) fn undo_draw(
+        &mut self,
+        id: u64,
+        (at, charge): (u32, Charge<M>),
+        after: &mut After<M>,
+    ) {
+        let bytes = charge.bytes();
+        self.keep_credit(at, charge, after);
+        if let Some(grant) = self.grants.get_mut(&id).filter(|grant| !grant.is_unlimited) {
+            let before = grant.bytes;
+            grant.bytes = before.saturating_sub(bytes);
+            let (chain, tenant, now) = (grant.chain.clone(), grant.tenant, grant.bytes);
+            self.change_promise(&chain, tenant, before, now);
+        }
     }
 }

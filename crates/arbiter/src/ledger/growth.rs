@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::Waker;
 use std::time::Duration;
 
@@ -112,13 +113,10 @@ impl<M: Machine> Ledger<M> {
     fn never_fits(&self, id: u64, bytes: u64) -> Option<GrowError> {
         let grant = self.grants.get(&id)?;
         let needed = grant.charged().saturating_add(bytes);
-        let maxima = grant
-            .chain
-            .iter()
-            .map(|at| (self.max_of(&self.levels[at].group), *at));
-        let (max, at) = maxima.min()?;
+        let maxima = grant.chain.iter().map(|at| &self.levels[at].group);
+        let (max, limited) = self.cap_on(maxima)?;
         (needed > max).then(|| GrowError::NeverFits {
-            limited: self.levels[&at].group.path(),
+            limited: limited.path(),
             max,
             needed,
         })
@@ -157,7 +155,7 @@ impl<M: Machine> Ledger<M> {
         if let Some(grower) = self.growers.remove(&number) {
             after.drop_wakers.extend(grower.waker);
             self.look(now_ns, after);
-            self.wake_first_growers(after);
+            self.wake_first_growers(now_ns, after);
         }
     }
 
@@ -176,7 +174,8 @@ impl<M: Machine> Ledger<M> {
         let weights: u64 = running().map(|(number, _)| weight(number)).sum();
         let max = self.root.limits().max;
         let excess = |(number, tenant): (&u32, &super::Tenant<M>)| {
-            let bytes = tenant.group.reserved();
+            let kept = self.kept_below(*number);
+            let bytes = tenant.group.reserved().saturating_sub(kept);
             let excess = match max {
                 // Without a limit there are no parts: who has twice as much for its weight comes later.
                 u64::MAX => {
@@ -352,11 +351,21 @@ impl<M: Machine> Ledger<M> {
     }
 
     /// Levels that nobody is admitted through, because queries that run wait for them, or because the process really takes too much.
-    pub(super) fn kept_for_growers(&self) -> BTreeMap<u32, u32> {
+    pub(super) fn kept_for_growers(&self, now_ns: u64) -> BTreeMap<u32, u32> {
         let waiting = self.waiting_growers();
         let awaited = waiting.filter_map(|(_, grower)| grower.blocked_at);
-        // Then there is no room, whatever is reserved. A grant that ends may change that.
-        let is_full = self.strain().is_full && !self.grants.is_empty();
+        // Then there is no room, whatever is reserved, as long as a query runs or has left bytes.
+        let idle_after = ns(self.policy.idle_after);
+        let runs = |grant: &Grant<M>| {
+            // Relaxed: a time that stands for itself.
+            let idle_since = grant.idle_since_ns.load(Ordering::Relaxed);
+            idle_since == 0 || now_ns.saturating_sub(idle_since) < idle_after
+        };
+        let may_change = || {
+            self.grants.values().any(runs)
+                || self.ended.values().any(|ended| ended.group.reserved() > 0)
+        };
+        let is_full = self.strain().is_full && may_change();
         let full = is_full.then(|| self.root.engine().number());
         awaited.chain(full).map(|at| (at, NOBODY)).collect()
     }
@@ -368,8 +377,9 @@ impl<M: Machine> Ledger<M> {
     }
 
     /// Levels that have too little: those above a limit that was lowered, and the root if the process really takes too much, with nobody, and those that somebody waits for, with the first.
-    fn needs(&self) -> Vec<(u32, Option<(Claim, u64)>)> {
-        let root = (self.strain().over > 0).then(|| self.root.engine().number());
+    fn needs(&self, now_ns: u64) -> Vec<(u32, Option<(Claim, u64)>)> {
+        let is_over = self.strain().over > 0 && now_ns >= self.real_rests_until_ns;
+        let root = is_over.then(|| self.root.engine().number());
         let over = self.levels.iter().filter(|(at, level)| {
             let max = level.group.limits().max;
             max != u64::MAX && level.group.reserved() > max || Some(**at) == root
@@ -387,11 +397,11 @@ impl<M: Machine> Ledger<M> {
     }
 
     /// Wakes the first that waits for each level, so that it looks whom else to ask.
-    pub(crate) fn wake_first_growers(&mut self, after: &mut After<M>) {
+    pub(crate) fn wake_first_growers(&mut self, now_ns: u64, after: &mut After<M>) {
         if self.growers.is_empty() {
             return;
         }
-        for (_, need) in self.needs() {
+        for (_, need) in self.needs(now_ns) {
             let first = need.and_then(|(_, number)| self.growers.get_mut(&number));
             after
                 .wake
@@ -420,7 +430,7 @@ impl<M: Machine> Ledger<M> {
     /// Limits that have too little, and the engines whose word counts. Forgets those whose time is over.
     pub(crate) fn needy(&mut self, now_ns: u64) -> Vec<Needy> {
         self.end_late(now_ns);
-        let needs = self.needs();
+        let needs = self.needs(now_ns);
         self.over_since_ns.retain(|at, _| {
             needs
                 .iter()
@@ -480,7 +490,7 @@ impl<M: Machine> Ledger<M> {
         let at = needy.at;
         let is_same =
             |(other, need): &(u32, Option<_>)| *other == at && need.is_none() == needy.is_over;
-        let Some((_, need)) = self.needs().into_iter().find(is_same) else {
+        let Some((_, need)) = self.needs(now_ns).into_iter().find(is_same) else {
             return Vec::new();
         };
         let Some(shortage) = self.shortage(at, need, now_ns) else {
@@ -528,7 +538,12 @@ impl<M: Machine> Ledger<M> {
         let below = chain.iter().take_while(|other| **other != at);
         below.map(|other| &self.levels[other].group).any(|group| {
             let min = group.limits().min;
-            min > 0 && group.reserved() <= min
+            let used = || {
+                group
+                    .reserved()
+                    .saturating_sub(self.kept_below(group.engine().number()))
+            };
+            min > 0 && used() <= min
         })
     }
 
@@ -670,6 +685,7 @@ impl<M: Machine> Ledger<M> {
         };
         match kind {
             DecisionKind::Ask => {
+                self.rest_real(grower, at, now_ns);
                 self.counts.asked += 1;
                 let grant = self.grants.get_mut(&id)?;
                 grant.leaving = Some(leaving);
@@ -684,6 +700,7 @@ impl<M: Machine> Ledger<M> {
                 ))
             }
             DecisionKind::Stop => {
+                self.rest_real(grower, at, now_ns);
                 self.counts.stopped += 1;
                 let stop = Arc::new(Stop {
                     decision,
@@ -718,6 +735,14 @@ impl<M: Machine> Ledger<M> {
                 after.wake.extend(grower.waker.take());
                 None
             }
+        }
+    }
+
+    /// After a decision for nobody at the root: it may have been for real bytes.
+    fn rest_real(&mut self, grower: Option<u64>, at: u32, now_ns: u64) {
+        if grower.is_none() && at == self.root.engine().number() {
+            let rest_ns = ns(self.policy.yielding.stop_max);
+            self.real_rests_until_ns = now_ns.saturating_add(rest_ns);
         }
     }
 

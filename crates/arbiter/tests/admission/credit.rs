@@ -94,14 +94,14 @@ fn a_query_that_is_asked_draws_what_is_kept_and_no_more() {
         (asked.group().reserved(), root.reserved()),
         (60 * MIB, 100 * MIB)
     );
-    // The bytes of the draws go back to those that are kept, before the one that waits gets any.
     drop((first, second));
-    arbiter.tick();
-    assert_eq!(root.reserved(), 100 * MIB);
     drop(held);
     give_back(answer, 50);
     assert_eq!(widener.draw(MIB).unwrap_err(), DrawError::NotAsked);
-    assert_eq!(grown(&mut more).bytes(), 20 * MIB);
+    let more = grown(&mut more);
+    arbiter.tick();
+    // Those that are kept, and both charges of the other.
+    assert_eq!((more.bytes(), root.reserved()), (20 * MIB, 70 * MIB));
 }
 
 fn give_back(answer: Answer, mib: u64) {
@@ -138,16 +138,59 @@ fn what_returns_is_kept_first() {
 }
 
 #[test]
-fn an_arbiter_keeps_nothing_without_queries() {
+fn the_lowest_limit_of_each_way_keeps_them_as_long_as_its_tenant_runs() {
     let arbiter = arbiter(100, policy());
+    let root = arbiter.memory().root();
     let group = tenant(&arbiter, "t", 50);
     let query = arbiter.try_admit(ask(&group, "q", 1)).unwrap();
-    arbiter.tick();
-    // Below the limit of the tenant, and below that of the root.
-    assert_eq!(
-        (group.reserved(), arbiter.memory().root().reserved()),
-        (10 * MIB, 20 * MIB)
-    );
+    let kept = || {
+        arbiter.tick();
+        (group.reserved() / MIB, root.reserved() / MIB)
+    };
+    assert_eq!(kept(), (10, 10));
+    // A quarter of a limit at most.
+    group.set_max(16 * MIB);
+    assert_eq!(kept(), (4, 4));
+    group.set_max(u64::MAX);
+    assert_eq!(kept(), (0, 10));
+    group.set_max(50 * MIB);
+    assert_eq!(kept(), (10, 10));
     drop(query);
-    assert_eq!(arbiter.memory().root().reserved(), 0);
+    assert_eq!(root.reserved(), 0);
+}
+
+#[test]
+fn what_is_kept_is_not_taken_from_promises() {
+    let arbiter = arbiter(100, policy());
+    let (one, other) = (tenant(&arbiter, "one", 100), tenant(&arbiter, "other", 100));
+    let large = arbiter.try_admit(ask(&one, "large", 90)).unwrap();
+    // Nothing is left for what the other's limit is to keep, before and after the first tick.
+    let mut small = waits(arbiter.admit(ask(&other, "small", 1)));
+    arbiter.tick();
+    drop(large.try_charge(90 * MIB).unwrap());
+    drop(large);
+    drop(granted(&mut small));
+    assert_eq!(arbiter.most(&one), 90 * MIB);
+    let _all = arbiter.try_admit(ask(&one, "all", 90)).unwrap();
+}
+
+#[test]
+fn what_is_kept_does_not_count_against_a_min() {
+    let arbiter = arbiter(100, policy());
+    let group = tenant(&arbiter, "t", 60);
+    group.set_min(50 * MIB);
+    let other = tenant(&arbiter, "other", u64::MAX);
+    let needy = arbiter.try_admit(ask(&other, "needy", 30)).unwrap();
+    let query = arbiter.try_admit(ask(&group, "q", 45)).unwrap();
+    arbiter.tick();
+    let told = Told::new(0);
+    query.attach(told.clone());
+    let _held = (
+        needy.try_charge(30 * MIB).unwrap(),
+        query.try_charge(45 * MIB).unwrap(),
+    );
+    assert_eq!(group.reserved(), 55 * MIB);
+    let _more = grows_later(needy.grow(20 * MIB));
+    arbiter.tick();
+    assert!(told.is_idle());
 }

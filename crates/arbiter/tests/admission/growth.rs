@@ -27,7 +27,7 @@ pub fn at_once() -> Policy {
 }
 
 /// The same, and no query has time for it.
-fn impatient() -> Policy {
+pub fn impatient() -> Policy {
     let mut policy = at_once();
     policy.yielding.ask_max = Duration::ZERO;
     policy.yielding.stop_max = Duration::ZERO;

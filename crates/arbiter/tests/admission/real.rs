@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use bursar::{Charge, Group, Memory};
 use bursar_arbiter::{Arbiter, DecisionKind, Grant, Policy, Real};
 
 use super::common::{MIB, ask, granted, tenant, waits};
-use super::growth::{Told, at_once};
+use super::growth::{Told, at_once, impatient};
 
 /// Memory of the process, MiB; unknown at `u64::MAX`. Panics at one less.
 type Taken = Arc<AtomicU64>;
@@ -111,9 +112,23 @@ fn from_95_percent_on_a_query_is_stopped_if_none_can_give_back() {
     assert!(old.is_idle() && young.is_idle());
     takes(&arbiter, &taken, 95);
     assert!(old.is_idle() && young.is_stopped());
-    // One at a time.
+    // One at a time. Memory that a query freed may return to the system later.
+    drop((_second, _held));
     takes(&arbiter, &taken, 99);
     assert!(old.is_idle());
+}
+
+#[test]
+fn a_query_that_is_idle_keeps_nobody_out() {
+    let mut policy = impatient();
+    policy.idle_after = Duration::ZERO;
+    let (arbiter, group, taken) = scene(policy);
+    let cursor = arbiter.try_admit(ask(&group, "cursor", 1)).unwrap();
+    takes(&arbiter, &taken, 90);
+    let mut next = waits(arbiter.admit(ask(&group, "next", 1)));
+    cursor.set_idle(true);
+    arbiter.tick();
+    drop(granted(&mut next));
 }
 
 #[test]
