@@ -47,9 +47,6 @@ impl<M: Machine> Ledger<M> {
 
     /// The level with the lowest limit on a way, and the bytes that it is to keep.
     fn keeper(&self, way: &[u32]) -> Option<(u32, u64)> {
-        if self.policy.yielding.spill_credit == 0 {
-            return None;
-        }
         let limits = way
             .iter()
             .map(|&at| (at, self.levels[&at].group.limits().max));
@@ -57,10 +54,12 @@ impl<M: Machine> Ledger<M> {
         Some((at, self.credit_of(max)))
     }
 
-    /// All levels that are to keep bytes: the way up from each, and the bytes.
+    /// All levels that are to keep bytes: the way up from each, and the bytes. Takes time that grows with the tenants, if limits keep any.
     fn keepers(&self) -> impl Iterator<Item = (&[u32], u64)> {
         let mut seen = BTreeSet::new();
-        self.tenants.values().filter_map(move |tenant| {
+        let is_on = self.policy.yielding.spill_credit > 0;
+        let tenants = is_on.then(|| self.tenants.values()).into_iter().flatten();
+        tenants.filter_map(move |tenant| {
             let (at, bytes) = self.keeper(&tenant.chain)?;
             let from = tenant.chain.iter().position(|&other| other == at)?;
             seen.insert(at).then_some((&tenant.chain[from..], bytes))
@@ -90,6 +89,9 @@ impl<M: Machine> Ledger<M> {
 
     /// Bytes that can be charged to groups now, so that they keep as many as they are to keep. Nothing that was promised is taken. Gives back what is kept in excess.
     pub(crate) fn credits_missing(&mut self, after: &mut After<M>) -> Vec<(u32, Group<M>, u64)> {
+        if self.policy.yielding.spill_credit == 0 {
+            return Vec::new();
+        }
         let wanted: Vec<(u32, Vec<u32>, u64)> = self
             .keepers()
             .map(|(way, bytes)| (way[0], way.to_vec(), bytes))
