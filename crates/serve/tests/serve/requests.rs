@@ -463,7 +463,7 @@ fn pages_are_what_the_socket_answers() {
         let text = String::from_utf8(page.body).unwrap();
         assert_eq!(
             (page.status, &*text),
-            (answer.status, &*answer.text()),
+            (answer.status, answer.text()),
             "{target}"
         );
     }
