@@ -70,6 +70,7 @@ protocols![
     pressure: "pressure",
     admission: "admission",
     arbitration: "arbitration",
+    rooms: "rooms",
     fork: "fork",
     pages: "pages",
     pages_tuning: "pages-tuning",

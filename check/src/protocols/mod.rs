@@ -38,6 +38,7 @@ mod ranges;
 mod rebirth;
 mod reclaim;
 mod removal;
+mod rooms;
 mod roster;
 mod settings;
 mod small_counters;
@@ -90,6 +91,8 @@ pub fn all<M: Forks>() -> Vec<Protocol<M>> {
             "queries ask, charge, give up, resize and end in any order: each is served or woken, and no promise exceeds a limit"),
         Protocol::of(2, "arbitration", arbitration::scenario,
             "queries grow beyond what there is, and spill, lie, are silent or are stopped: all are done in the end"),
+        Protocol::of(2, "rooms", rooms::scenario,
+            "tasks of a query wait for room and share it, drop waits, run out of time and are stopped: all waits end, and room is there"),
         Protocol::of(2, "fork", fork::scenario,
             "a task forks while others do anything: the child's books are right, and tasks that are gone hinder no other"),
     ];

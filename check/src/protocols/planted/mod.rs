@@ -29,6 +29,7 @@ mod promises;
 mod raise_unlooked;
 mod refuse_undrained;
 mod retiring;
+mod rooms;
 mod stale_join;
 mod stale_level;
 mod stopped_early;
@@ -79,5 +80,6 @@ pub fn all<M: Watched>() -> Vec<Planted<M>> {
     ];
     all.extend(retiring::all());
     all.extend(promises::all());
+    all.extend(rooms::all());
     all
 }
