@@ -51,7 +51,7 @@ struct Query<M: Machine> {
     grant: Grant<M>,
     told: Arc<Told>,
     first: Mutex<Option<Charge<M>>>,
-    /// Charges so far.
+    /// Charges that were begun so far.
     charges: AtomicU64,
 }
 
@@ -145,13 +145,14 @@ impl<M: Machine> Waiting<M> {
         match waited {
             None => Ok(None),
             Some(Ok(())) => {
+                // Noted before: it takes many steps.
+                query.charges.fetch_add(1, Ordering::Relaxed);
                 let charged = query.grant.group().try_charge(STEP);
-                let is_first = before == query.charges.load(Ordering::Relaxed);
+                let is_alone = query.charges.load(Ordering::Relaxed) == before + 1;
                 if let Ok(charge) = &charged {
-                    query.charges.fetch_add(1, Ordering::Relaxed);
                     self.held.fetch_add(charge.bytes(), Ordering::Relaxed);
                 }
-                assert!(charged.is_ok() || !is_first, "no room: {charged:?}");
+                assert!(charged.is_ok() || !is_alone, "no room: {charged:?}");
                 Ok(charged.ok())
             }
             Some(Err(GrowError::TimedOut { bytes })) => {
@@ -173,7 +174,11 @@ impl<M: Machine> Waiting<M> {
             };
             match self.grow(&query, patience) {
                 Ok(charge) => charges.extend(charge),
-                Err(GrowError::Stopped(_) | GrowError::NobodyYields { .. }) => break,
+                Err(
+                    GrowError::Stopped(_)
+                    | GrowError::NobodyYields { .. }
+                    | GrowError::NeverFits { .. },
+                ) => break,
                 Err(error) => panic!("{error}"),
             }
         }
