@@ -42,6 +42,11 @@ struct Running<M: Timers> {
 struct Side<M: Timers> {
     can_spill: bool,
     group: Group<M>,
+    machine: M,
+    /// Greatest age of what it says.
+    age_ns: u64,
+    /// Time and bytes of what it says, if that may be old.
+    said: Mutex<(u64, u64)>,
     asked: Mutex<Option<Answer>>,
     is_stopped: AtomicBool,
     bed: Arc<Bed<M>>,
@@ -49,11 +54,19 @@ struct Side<M: Timers> {
 
 impl<M: Timers> Engine for Side<M> {
     fn reclaimable(&self) -> u64 {
-        if self.can_spill {
-            self.group.reserved()
-        } else {
-            0
+        if !self.can_spill {
+            return 0;
         }
+        // A look at the clock takes time too.
+        if self.age_ns == 0 {
+            return self.group.reserved();
+        }
+        let mut said = locked(&self.said);
+        let now_ns = self.machine.now_ns();
+        if now_ns >= said.0 + self.age_ns {
+            *said = (now_ns, self.group.reserved());
+        }
+        said.1
     }
 
     fn ask(&self, _: u64, answer: Answer) {
@@ -187,9 +200,15 @@ impl<M: Timers> Desk for Own<'_, M> {
         if is_last {
             grant.grow_first().expect("it was just admitted");
         }
+        let machine = self.arbiter.memory().machine();
+        let age_ns = self.own.numbers_age_ms * 1_000_000;
+        let begun_ns = if age_ns > 0 { machine.now_ns() } else { 0 };
         let side = Arc::new(Side {
             can_spill: start.query.can_spill,
             group: grant.group().clone(),
+            machine: machine.clone(),
+            age_ns,
+            said: Mutex::new((begun_ns, 0)),
             asked: Mutex::new(None),
             is_stopped: AtomicBool::new(false),
             bed,

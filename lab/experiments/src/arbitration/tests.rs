@@ -125,19 +125,21 @@ fn all_come_below_a_limit_that_was_lowered() {
 
 #[test]
 fn numbers_that_are_old_choose_others() {
-    let exact = load("joins");
-    let old = Parameters {
-        numbers_age_ms: 500,
-        ..exact
-    };
-    let stopped = |parameters| {
-        let result = on_sim("largest-first", parameters);
-        (
-            figure(&result, WORK.name),
-            figure(&result, THROWN_AWAY.name),
-        )
-    };
-    assert_ne!(stopped(&exact), stopped(&old));
+    for (variant, name) in [("largest-first", "joins"), ("bursar", "overload")] {
+        let exact = load(name);
+        let old = Parameters {
+            numbers_age_ms: 500,
+            ..exact
+        };
+        let done = |parameters| {
+            let result = on_sim(variant, parameters);
+            (
+                figure(&result, WORK.name),
+                figure(&result, THROWN_AWAY.name),
+            )
+        };
+        assert_ne!(done(&exact), done(&old), "{variant}");
+    }
 }
 
 #[test]
