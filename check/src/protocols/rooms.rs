@@ -51,8 +51,9 @@ struct Query<M: Machine> {
     grant: Grant<M>,
     told: Arc<Told>,
     first: Mutex<Option<Charge<M>>>,
-    /// Charges that were begun so far.
-    charges: AtomicU64,
+    /// Charges that were begun so far, and those that have ended.
+    begun: AtomicU64,
+    ended: AtomicU64,
 }
 
 struct Waiting<M: Machine> {
@@ -104,7 +105,8 @@ impl<M: Machine> Waiting<M> {
             grant,
             told,
             first: Mutex::new(Some(first)),
-            charges: AtomicU64::new(0),
+            begun: AtomicU64::new(0),
+            ended: AtomicU64::new(0),
         })
     }
 
@@ -131,7 +133,7 @@ impl<M: Machine> Waiting<M> {
     fn grow(&self, query: &Query<M>, patience: Patience) -> Result<Option<Charge<M>>, GrowError> {
         let widener: Widener<M> = query.grant.widener();
         let was_stopped = query.told.0.load(Ordering::Relaxed);
-        let before = query.charges.load(Ordering::Relaxed);
+        let before = query.ended.load(Ordering::Relaxed);
         let mut room = widener.wait_for_room(STEP);
         if was_stopped {
             return match Pin::new(&mut room).poll(&mut Context::from_waker(Waker::noop())) {
@@ -145,10 +147,11 @@ impl<M: Machine> Waiting<M> {
         match waited {
             None => Ok(None),
             Some(Ok(())) => {
-                // Noted before: it takes many steps.
-                query.charges.fetch_add(1, Ordering::Relaxed);
+                query.begun.fetch_add(1, Ordering::Relaxed);
                 let charged = query.grant.group().try_charge(STEP);
-                let is_alone = query.charges.load(Ordering::Relaxed) == before + 1;
+                query.ended.fetch_add(1, Ordering::Relaxed);
+                // Then the other task has charged nothing since the wait began.
+                let is_alone = query.begun.load(Ordering::Relaxed) == before + 1;
                 if let Ok(charge) = &charged {
                     self.held.fetch_add(charge.bytes(), Ordering::Relaxed);
                 }
