@@ -117,7 +117,7 @@ impl<M: Machine> Future for Room<M> {
     type Output = Result<(), GrowError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        self.0.poll_until(context, |group, bytes| {
+        let answer = self.0.poll_until(context, |group, bytes| {
             let has_room =
                 |group: &Group<M>| group.limits().max.saturating_sub(group.reserved()) >= bytes;
             let mut above = std::iter::successors(group.parent(), Group::parent);
@@ -129,7 +129,16 @@ impl<M: Machine> Future for Room<M> {
                     last: Ok(()),
                 },
             }
-        })
+        });
+        // After a wait the arbiter keeps it already.
+        if let Poll::Ready(Ok(())) = answer
+            && self.0.since_ns.is_none()
+        {
+            let Widener { inner, grant, .. } = &self.0.widener;
+            let bytes = self.0.bytes;
+            inner.with(|ledger, _, _| ledger.keep_room(*grant, bytes));
+        }
+        answer
     }
 }
 
@@ -179,7 +188,7 @@ impl<M: Machine> Grow<M> {
         assert!(self.state != State::Done, "polled after it was ready");
         let answer = self.poll_attempts(context, attempt);
         if answer.is_ready() {
-            self.end_wait();
+            self.end_wait(false);
             self.state = State::Done;
         }
         answer
@@ -200,7 +209,7 @@ impl<M: Machine> Grow<M> {
                 }
             }
             let attempted = attempt(&self.widener.group, self.bytes);
-            self.end_wait();
+            self.end_wait(false);
             let needs_room = match attempted {
                 Attempt::Short { needs_room, .. } if tries < TRIES => needs_room,
                 // Others charge what is promised, outside of all grants.
@@ -241,17 +250,17 @@ impl<M: Machine> Grow<M> {
     }
 
     /// Ends the wait, if there is one.
-    fn end_wait(&mut self) {
+    fn end_wait(&mut self, is_dropped: bool) {
         if let State::Waiting(number) = self.state {
             self.state = State::New;
             let inner = &self.widener.inner;
-            inner.with(|ledger, now_ns, after| ledger.end_grow(number, now_ns, after));
+            inner.with(|ledger, now_ns, after| ledger.end_grow(number, is_dropped, now_ns, after));
         }
     }
 }
 
 impl<M: Machine> Drop for Grow<M> {
     fn drop(&mut self) {
-        self.end_wait();
+        self.end_wait(true);
     }
 }

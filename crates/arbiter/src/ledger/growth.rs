@@ -150,10 +150,25 @@ impl<M: Machine> Ledger<M> {
         Some(grower.decided.clone())
     }
 
-    /// Ends a wait for memory: the query has charged it, or gives up. The grant keeps a promise that was made meanwhile.
-    pub(crate) fn end_grow(&mut self, number: u64, now_ns: u64, after: &mut After<M>) {
+    /// Ends a wait for memory: the query has charged it, or gives up. The grant keeps a promise that was made meanwhile, but no room for a wait that
+    /// was dropped before its query saw that there is some.
+    pub(crate) fn end_grow(
+        &mut self,
+        number: u64,
+        is_dropped: bool,
+        now_ns: u64,
+        after: &mut After<M>,
+    ) {
         if let Some(grower) = self.growers.remove(&number) {
             after.drop_wakers.extend(grower.waker);
+            let has_room = grower.is_kept && grower.decided == Some(Ok(()));
+            if is_dropped
+                && has_room
+                && !self.has_room_promised(grower.grant)
+                && let Some(grant) = self.grants.get_mut(&grower.grant)
+            {
+                grant.kept = 0;
+            }
             self.look(now_ns, after);
             self.wake_first_growers(now_ns, after);
         }
@@ -255,15 +270,14 @@ impl<M: Machine> Ledger<M> {
                 Some(&at) => Err(at),
                 None => self.promise_more(id, bytes, needs_room, &mut uncharged),
             };
+            if outcome.is_ok() && self.growers[&number].is_kept {
+                self.keep_room(id, bytes);
+            }
             let grower = self.growers.get_mut(&number).expect("just seen");
             match outcome {
                 Ok(()) => {
                     grower.decided = Some(Ok(()));
                     after.wake.extend(grower.waker.take());
-                    if grower.is_kept {
-                        let grant = self.grants.get_mut(&id).expect("just seen");
-                        grant.kept = grant.charged().saturating_add(bytes);
-                    }
                 }
                 Err(_)
                     if grower.is_kept && now_ns.saturating_sub(grower.since_ns) >= room_max_ns =>
@@ -279,6 +293,24 @@ impl<M: Machine> Ledger<M> {
                 }
             }
         }
+    }
+
+    /// Keeps room for requests that a query makes after its wait for that. Waits of one query share it, so the largest counts.
+    pub(crate) fn keep_room(&mut self, id: u64, bytes: u64) {
+        let shares = self.has_room_promised(id);
+        if let Some(grant) = self.grants.get_mut(&id) {
+            let kept = grant.charged().saturating_add(bytes);
+            grant.kept = match shares {
+                true => kept.max(grant.kept),
+                false => kept,
+            };
+        }
+    }
+
+    /// Whether a wait for room of a query has ended well, and the query has not seen it yet.
+    fn has_room_promised(&self, id: u64) -> bool {
+        let mut of_query = self.growers.values().filter(|grower| grower.grant == id);
+        of_query.any(|grower| grower.is_kept && grower.decided == Some(Ok(())))
     }
 
     /// Promises a grant `bytes` more than it has charged, or returns the level that has too little.

@@ -693,3 +693,58 @@ fn tasks_of_one_query_are_promised_bytes_of_their_own() {
     assert_eq!(first.bytes(), 100 * MIB);
     drop(charges);
 }
+
+/// A query that has charged 50 MiB of 100, and another that has the rest.
+fn beside_another() -> (Arbiter, [(Grant, Charge); 2]) {
+    let arbiter = arbiter(100, at_once());
+    let group = tenant(&arbiter, "t", u64::MAX);
+    let both = ["first", "second"].map(|name| {
+        let grant = arbiter.try_admit(ask(&group, name, 50)).unwrap();
+        let charge = grant.try_charge(50 * MIB).unwrap();
+        (grant, charge)
+    });
+    (arbiter, both)
+}
+
+#[test]
+fn room_of_a_wait_that_was_dropped_goes_to_others() {
+    let (arbiter, [first, second]) = beside_another();
+    let group = first.0.group().parent().unwrap();
+    let mut room = first.0.widener().wait_for_room(20 * MIB);
+    assert!(poll_room(&mut room).is_pending());
+    drop(second);
+    drop(room);
+    let mut next = arbiter.admit(ask(&group, "next", 40));
+    let _ = Pin::new(&mut next).poll(&mut Context::from_waker(Waker::noop()));
+    arbiter.tick();
+    drop(granted(&mut next));
+}
+
+#[test]
+fn the_largest_wait_for_room_of_a_query_counts() {
+    let (arbiter, [first, second]) = beside_another();
+    let group = first.0.group().parent().unwrap();
+    let mut rooms = [20, 5].map(|mib| first.0.widener().wait_for_room(mib * MIB));
+    assert!(rooms.iter_mut().all(|room| poll_room(room).is_pending()));
+    drop(second);
+    let _next = waits(arbiter.admit(ask(&group, "next", 40)));
+    arbiter.tick();
+    assert!(rooms.iter_mut().all(|room| poll_room(room).is_ready()));
+    arbiter.tick();
+    drop(first.0.try_charge(20 * MIB).unwrap());
+}
+
+#[test]
+fn room_that_is_there_at_once_is_kept() {
+    let arbiter = arbiter(100, at_once());
+    let group = tenant(&arbiter, "t", u64::MAX);
+    let first = arbiter
+        .try_admit(ask(&group, "first", 50).wanted(70 * MIB))
+        .unwrap();
+    let _held = first.try_charge(50 * MIB).unwrap();
+    let mut room = first.widener().wait_for_room(20 * MIB);
+    assert!(poll_room(&mut room).is_ready());
+    let _next = waits(arbiter.admit(ask(&group, "next", 45)));
+    arbiter.tick();
+    drop(first.try_charge(20 * MIB).unwrap());
+}
