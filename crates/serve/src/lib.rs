@@ -78,6 +78,7 @@ mod tree;
 
 pub use error::StartError;
 pub use find::{DeadSocket, Found, default_paths, find};
-pub use pages::{Page, Pages};
+pub use pages::Pages;
+pub use response::Page;
 pub use server::{Builder, Server};
 pub use socket::default_path;

@@ -4,7 +4,7 @@ use bursar::Memory;
 use bursar_arbiter::Arbiter;
 
 use crate::request::parse_target;
-use crate::response::Response;
+use crate::response::{Page, Response};
 use crate::route::Routes;
 use crate::tree::Program;
 
@@ -28,18 +28,6 @@ use crate::tree::Program;
 #[derive(Debug)]
 pub struct Pages {
     routes: Routes,
-}
-
-/// An answer of [`Pages`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Page {
-    /// Status of HTTP.
-    pub status: u16,
-    /// The header `Content-Type`.
-    pub content_type: &'static str,
-    /// All of the body. The tree of 10,000 groups takes some MiB.
-    pub body: Vec<u8>,
 }
 
 impl Pages {

@@ -1,6 +1,5 @@
 //! Answers, and their bytes.
 
-use crate::pages::Page;
 use crate::request::{Refusal, Status};
 use crate::tree::Tree;
 
@@ -19,6 +18,18 @@ pub(crate) enum Body {
     Text(Vec<u8>),
     /// Made piece by piece while it is sent.
     Tree(Box<Tree>),
+}
+
+/// An answer of [`crate::Pages`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Page {
+    /// Status of HTTP.
+    pub status: u16,
+    /// The header `Content-Type`.
+    pub content_type: &'static str,
+    /// All of the body. The tree of 10,000 groups takes some MiB.
+    pub body: Vec<u8>,
 }
 
 impl Response {
