@@ -30,7 +30,7 @@ fn planted_bugs_are_found_and_replayed_by_the_printed_command() {
     succeeded(&output);
     let document: serde_json::Value = serde_json::from_str(&stdout(&output)).expect("JSON");
     let results = document["results"].as_array().expect("a list");
-    assert_eq!(results.len(), 64);
+    assert_eq!(results.len(), 72);
     for result in results {
         let failure = &result["failure"];
         let command = failure["replay"].as_str().expect("a command");
