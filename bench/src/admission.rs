@@ -4,7 +4,7 @@
 //! and one arbiter. Those that wait are blocked by the limits of ten other tenants.
 //!
 //! `wait for memory`: a query needs more than there is, and the arbiter decides about all that run. None of them can give back anything, so the
-//! query gives up.
+//! query gives up. `charge refused`: it does not wait.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -25,6 +25,7 @@ use crate::timing::{Slice, Spent, on_cpus};
 pub const FLOOR: &str = "a group, made and closed";
 const SCENARIO: &str = "admit and end";
 const DECISION: &str = "wait for memory";
+const REFUSAL: &str = "charge refused";
 /// Below the root: tenant, query.
 const DEPTH: usize = 2;
 /// Operations of a block.
@@ -46,7 +47,15 @@ pub fn heats() -> Vec<Heat> {
         racer("beside 10 that wait", Some(10)),
         racer("beside 10,000 that wait", Some(10_000)),
     ];
-    let deciding = RUNNING.map(|running| Box::new(deciding(running)) as Box<dyn Racer>);
+    let among = |scenario: &str, waits| {
+        let racers = RUNNING.map(|running| Box::new(deciding(running, waits)) as Box<dyn Racer>);
+        Heat {
+            scenario: scenario.to_owned(),
+            depth: DEPTH,
+            threads: &[1],
+            racers: Vec::from(racers),
+        }
+    };
     vec![
         Heat {
             scenario: SCENARIO.to_owned(),
@@ -54,18 +63,16 @@ pub fn heats() -> Vec<Heat> {
             threads: &[1, 2],
             racers,
         },
-        Heat {
-            scenario: DECISION.to_owned(),
-            depth: DEPTH,
-            threads: &[1],
-            racers: Vec::from(deciding),
-        },
+        among(DECISION, true),
+        among(REFUSAL, false),
     ]
 }
 
-/// A memory that running queries have used up.
+/// A query that needs more than there is, among others that run.
 struct Deciding {
     name: String,
+    /// Whether it waits. Otherwise it is refused.
+    waits: bool,
     arbiter: Arbiter,
     running: Vec<(Charge, Grant)>,
 }
@@ -83,7 +90,7 @@ impl Engine for Stubborn {
     fn stop(&self, _: &Arc<Stop>) {}
 }
 
-fn deciding(running: usize) -> Deciding {
+fn deciding(running: usize, waits: bool) -> Deciding {
     let memory = Memory::builder().build();
     let memory = memory.expect("the host starts, it was tried");
     let mut policy = Policy::default();
@@ -109,6 +116,7 @@ fn deciding(running: usize) -> Deciding {
     memory.set_max((running as u64 + 1) << 20);
     Deciding {
         name: format!("among {running} that run"),
+        waits,
         arbiter,
         running: grants,
     }
@@ -122,13 +130,21 @@ impl Racer for Deciding {
     fn race(&self, cpus: &[usize], slice: Slice) -> Spent {
         let (_, first) = &self.running[0];
         on_cpus(cpus, |_, meeting| {
+            let refused = || {
+                let more = first.try_charge(1 << 10);
+                assert!(more.is_err(), "nothing is left");
+                1
+            };
             let wait = || {
                 let mut more = first.grow(1 << 10);
                 let polled = Pin::new(&mut more).poll(&mut Context::from_waker(Waker::noop()));
                 assert!(polled.is_pending(), "nobody gives back anything");
                 1
             };
-            slice.run(|| meeting.join(), wait)
+            match self.waits {
+                true => slice.run(|| meeting.join(), wait),
+                false => slice.run(|| meeting.join(), refused),
+            }
         })
     }
 

@@ -6,7 +6,7 @@ use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
@@ -14,6 +14,7 @@ use bursar::{Charge, ChargeError, Emptied, Group, Host, Limits, Machine, Memory,
 use bursar_machine::Lock;
 
 use crate::ask::{AdmitError, Ask};
+use crate::bed::Bed;
 use crate::decision::Decision;
 use crate::engine::{Answer, Asks, Stop, call};
 use crate::grow_error::DrawError;
@@ -426,31 +427,6 @@ impl Arbiter<Host> {
             }
             bed.sleep(rest.max(Duration::from_millis(1)));
         }
-    }
-}
-
-/// Place where a thread waits to be woken.
-#[derive(Default)]
-struct Bed {
-    is_woken: Mutex<bool>,
-    woken: Condvar,
-}
-
-impl Bed {
-    fn sleep(&self, at_most: Duration) {
-        let woken = self.is_woken.lock().unwrap_or_else(PoisonError::into_inner);
-        let slept = self
-            .woken
-            .wait_timeout_while(woken, at_most, |woken| !*woken);
-        let (mut woken, _) = slept.unwrap_or_else(PoisonError::into_inner);
-        *woken = false;
-    }
-}
-
-impl Wake for Bed {
-    fn wake(self: Arc<Self>) {
-        *self.is_woken.lock().unwrap_or_else(PoisonError::into_inner) = true;
-        self.woken.notify_one();
     }
 }
 

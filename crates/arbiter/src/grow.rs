@@ -5,10 +5,12 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use bursar::{Charge, ChargeError, Group, Host, Machine};
 
 use crate::arbiter::{Grant, State, Widener};
+use crate::bed::Bed;
 use crate::engine::Engine;
 use crate::grow_error::GrowError;
 use crate::ledger::{GrowNeed, Grown};
@@ -94,6 +96,40 @@ impl<M: Machine> Widener<M> {
             is_kept,
             since_ns: None,
             state: State::New,
+        }
+    }
+}
+
+/// Longest time until a thread that waits looks by itself: a forked child has no ticker. Judgement.
+const LOOK_MAX: Duration = Duration::from_millis(100);
+
+impl Widener<Host> {
+    /// [`Grant::grow`] that blocks the thread, at most for `patience`.
+    ///
+    /// # Errors
+    /// [`GrowError`]; [`GrowError::TimedOut`] if the patience is over.
+    pub fn grow_blocking(
+        &self,
+        bytes: u64,
+        patience: Option<Duration>,
+    ) -> Result<Charge, GrowError> {
+        let bed = Arc::new(Bed::default());
+        let waker = Waker::from(bed.clone());
+        let memory = self.group.memory();
+        let now = || Duration::from_nanos(memory.machine().now_ns());
+        let began = now();
+        let mut grow = self.grow(bytes);
+        loop {
+            if let Poll::Ready(answer) = Pin::new(&mut grow).poll(&mut Context::from_waker(&waker))
+            {
+                return answer;
+            }
+            let waited = now().saturating_sub(began);
+            let rest = patience.map_or(LOOK_MAX, |patience| patience.saturating_sub(waited));
+            if rest.is_zero() {
+                return Err(GrowError::TimedOut { bytes });
+            }
+            bed.sleep(rest.min(LOOK_MAX));
         }
     }
 }

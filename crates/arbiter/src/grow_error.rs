@@ -40,7 +40,7 @@ pub enum GrowError {
     },
     /// A limit inside of the grant, or one that was set meanwhile, refuses the charge.
     Charge(ChargeError),
-    /// There was no room in the time of [`crate::Yielding::room_max`].
+    /// The memory was not there in time: in that of [`crate::Yielding::room_max`], or the caller's.
     TimedOut {
         /// Bytes that the query waited for.
         bytes: u64,
@@ -55,12 +55,12 @@ pub enum GrowError {
 pub enum DrawError {
     /// The query is not asked to give back memory now, or its time for that is over.
     NotAsked,
-    /// No limit on its way has kept so many.
+    /// The lowest limit on its way has not kept so many.
     Exhausted {
-        /// The most bytes that one of them has.
+        /// Bytes that it has.
         left: u64,
     },
-    /// A limit below the one that kept the bytes refuses them, or the group was removed.
+    /// The group of the query refuses the bytes: it was removed, or its limit was set meanwhile.
     Move(MoveError),
 }
 

@@ -160,6 +160,7 @@ mod guides {
 
 mod arbiter;
 mod ask;
+mod bed;
 mod bias;
 mod decision;
 mod engine;

@@ -13,7 +13,7 @@ pub struct Real {
 
 impl Real {
     /// The anonymous memory of this process that is resident, and the stall of its cgroup. `None` if the kernel does not tell the first, as outside of
-    /// Linux. Takes some 20 µs: it reads files in `/proc` and in the cgroup.
+    /// Linux. It reads files in `/proc` and in the cgroup.
     pub fn of_process() -> Option<Self> {
         let bytes = resident().ok()?.anonymous_bytes;
         // Pressure is missing in version 1, in kernels without it, and in containers that hide it.

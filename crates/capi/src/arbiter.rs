@@ -1,13 +1,11 @@
 //! Arbiters, and the grants of queries.
 
 use std::ffi::{c_char, c_int};
-use std::pin::Pin;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::task::{Context, Poll, Wake, Waker};
+use std::sync::Arc;
 use std::time::Duration;
 
-use bursar::{Charge, Group, Machine, Ticker};
-use bursar_arbiter::{Arbiter, Ask, Engine, Grant, GrowError, Policy, Widener};
+use bursar::{Group, Ticker};
+use bursar_arbiter::{Arbiter, Ask, Engine, Grant, Policy, Widener};
 
 use crate::arguments::{put, sized, text};
 use crate::error::{Error, Failure, guard};
@@ -69,33 +67,6 @@ struct Held {
 static ARBITERS: Numbered<Arc<Ticking>> = Numbered::new();
 static GRANTS: Numbered<Arc<Held>> = Numbered::new();
 
-/// The longest time until a thread that waits looks by itself. A forked child has no ticker.
-const LOOK_MAX: Duration = Duration::from_millis(100);
-
-/// Place where a thread waits to be woken.
-#[derive(Default)]
-struct Bed {
-    is_woken: Mutex<bool>,
-    woken: Condvar,
-}
-
-impl Bed {
-    fn sleep(&self, at_most: Duration) {
-        let woken = self.is_woken.lock().unwrap_or_else(PoisonError::into_inner);
-        let slept = self
-            .woken
-            .wait_timeout_while(woken, at_most, |woken| !*woken);
-        *slept.unwrap_or_else(PoisonError::into_inner).0 = false;
-    }
-}
-
-impl Wake for Bed {
-    fn wake(self: Arc<Self>) {
-        *self.is_woken.lock().unwrap_or_else(PoisonError::into_inner) = true;
-        self.woken.notify_one();
-    }
-}
-
 /// A time of C's; `None` for one without end.
 fn time(ms: i64) -> Option<Duration> {
     u64::try_from(ms).ok().map(Duration::from_millis)
@@ -105,33 +76,6 @@ fn time(ms: i64) -> Option<Duration> {
 fn widener_of(grant: GrantHandle) -> Result<(Widener, Group), Failure> {
     let held = GRANTS.get(grant.bits).ok_or(Failure::Handle)?;
     Ok((held.grant.widener(), held.grant.group().clone()))
-}
-
-fn grow(
-    widener: &Widener,
-    group: &Group,
-    bytes: u64,
-    timeout: Option<Duration>,
-) -> Result<Charge, GrowError> {
-    let bed = Arc::new(Bed::default());
-    let waker = Waker::from(bed.clone());
-    let mut context = Context::from_waker(&waker);
-    let memory = group.memory();
-    let now = || Duration::from_nanos(memory.machine().now_ns());
-    let began = now();
-    let mut grow = widener.grow(bytes);
-    loop {
-        if let Poll::Ready(answer) = Pin::new(&mut grow).poll(&mut context) {
-            return answer;
-        }
-        let rest = timeout.map_or(LOOK_MAX, |timeout| {
-            timeout.saturating_sub(now().saturating_sub(began))
-        });
-        if rest.is_zero() {
-            return Err(GrowError::TimedOut { bytes });
-        }
-        bed.sleep(rest.min(LOOK_MAX));
-    }
 }
 
 pub(crate) fn attach(
@@ -288,8 +232,8 @@ pub unsafe extern "C" fn bursar_grant_grow(
     error: *mut *mut Error,
 ) -> c_int {
     let run = || {
-        let (widener, group) = widener_of(grant)?;
-        grow(&widener, &group, bytes, time(timeout_ms))?.forget();
+        let (widener, _) = widener_of(grant)?;
+        widener.grow_blocking(bytes, time(timeout_ms))?.forget();
         Ok(0)
     };
     // SAFETY: as the caller's.

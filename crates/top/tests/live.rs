@@ -71,6 +71,15 @@ impl Scene {
         }
     }
 
+    /// Has the server show an arbiter as well.
+    fn with_arbiter(mut self) -> (Self, Arbiter) {
+        let arbiter = Arbiter::new(&self.memory, Policy::default());
+        self.server = None;
+        let server = Server::builder().path(self.socket()).arbiter(&arbiter);
+        self.server = Some(server.start(&self.memory).expect("a socket"));
+        (self, arbiter)
+    }
+
     fn socket(&self) -> String {
         self.directory
             .join("bursar/1.sock")
@@ -109,12 +118,8 @@ fn stat_says_who_holds_the_memory() {
 
 #[test]
 fn stat_lists_those_that_wait() {
-    let mut scene = Scene::new();
+    let (scene, arbiter) = Scene::new().with_arbiter();
     let acme = scene.memory.find("/acme").expect("it is there");
-    let arbiter = Arbiter::new(&scene.memory, Policy::default());
-    scene.server = None;
-    let server = Server::builder().path(scene.socket()).arbiter(&arbiter);
-    scene.server = Some(server.start(&scene.memory).expect("a socket"));
     assert!(!succeeded(&scene.stat(&[])).contains("waiting"));
     let mut context = Context::from_waker(Waker::noop());
     let mut charge = pin!(acme.charge_async(24 << 20));
@@ -147,12 +152,8 @@ fn stat_lists_those_that_wait() {
 
 #[test]
 fn stat_lists_the_last_decisions() {
-    let mut scene = Scene::new();
+    let (scene, arbiter) = Scene::new().with_arbiter();
     let acme = scene.memory.find("/acme").expect("it is there");
-    let arbiter = Arbiter::new(&scene.memory, Policy::default());
-    scene.server = None;
-    let server = Server::builder().path(scene.socket()).arbiter(&arbiter);
-    scene.server = Some(server.start(&scene.memory).expect("a socket"));
     assert!(!succeeded(&scene.stat(&[])).contains("decided"));
     let sum = Ask::new(&acme, "sum").least(16 << 20, 0);
     let sum = arbiter.try_admit(sum).expect("so much is left");

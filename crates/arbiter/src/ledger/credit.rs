@@ -45,25 +45,20 @@ impl<M: Machine> Ledger<M> {
         caps.min_by_key(|(cap, _)| *cap)
     }
 
-    /// The level with the lowest limit on a way, and the bytes that it is to keep.
-    fn keeper(&self, way: &[u32]) -> Option<(u32, u64)> {
-        let limits = way
-            .iter()
-            .map(|&at| (at, self.levels[&at].group.limits().max));
-        let (at, max) = limits.into_iter().find(|&(_, max)| max != u64::MAX)?;
-        Some((at, self.credit_of(max)))
+    /// The way up from the lowest limit on a way, and the bytes that this limit is to keep.
+    fn keeper<'a>(&self, way: &'a [u32]) -> Option<(&'a [u32], u64)> {
+        let max = |at: &u32| self.levels[at].group.limits().max;
+        let from = way.iter().position(|at| max(at) != u64::MAX)?;
+        Some((&way[from..], self.credit_of(max(&way[from]))))
     }
 
-    /// All levels that are to keep bytes: the way up from each, and the bytes. Takes time that grows with the tenants, if limits keep any.
+    /// All limits that are to keep bytes: the way up from each, and the bytes. Takes time that grows with the tenants, if limits keep any.
     fn keepers(&self) -> impl Iterator<Item = (&[u32], u64)> {
         let mut seen = BTreeSet::new();
         let is_on = self.policy.yielding.spill_credit > 0;
         let tenants = is_on.then(|| self.tenants.values()).into_iter().flatten();
-        tenants.filter_map(move |tenant| {
-            let (at, bytes) = self.keeper(&tenant.chain)?;
-            let from = tenant.chain.iter().position(|&other| other == at)?;
-            seen.insert(at).then_some((&tenant.chain[from..], bytes))
-        })
+        let keepers = tenants.filter_map(|tenant| self.keeper(&tenant.chain));
+        keepers.filter(move |(way, _)| seen.insert(way[0]))
     }
 
     /// Bytes that are kept on a way from a group up.
@@ -154,7 +149,7 @@ impl<M: Machine> Ledger<M> {
             return Err(DrawError::NotAsked);
         }
         let keeper = self.keeper(&grant.chain);
-        let (at, _) = keeper.ok_or(DrawError::Exhausted { left: 0 })?;
+        let at = keeper.ok_or(DrawError::Exhausted { left: 0 })?.0[0];
         let level = self.levels.get_mut(&at).expect("a tenant keeps its levels");
         let left = level.kept();
         let drawn = level
@@ -162,18 +157,8 @@ impl<M: Machine> Ledger<M> {
             .as_mut()
             .and_then(|kept| kept.split(bytes).ok());
         let charge = drawn.ok_or(DrawError::Exhausted { left })?;
-        self.raise(id, bytes);
+        self.change_bytes(id, |before| before.saturating_add(bytes));
         Ok((at, charge))
-    }
-
-    fn raise(&mut self, id: u64, bytes: u64) {
-        let Some(grant) = self.grants.get_mut(&id).filter(|grant| !grant.is_unlimited) else {
-            return;
-        };
-        let before = grant.bytes;
-        grant.bytes = before.saturating_add(bytes);
-        let (chain, tenant, after) = (grant.chain.clone(), grant.tenant, grant.bytes);
-        self.change_promise(&chain, tenant, before, after);
     }
 
     /// Takes drawn bytes back that the query's group refused, and the promise.
@@ -185,9 +170,14 @@ impl<M: Machine> Ledger<M> {
     ) {
         let bytes = charge.bytes();
         self.keep_credit(at, charge, after);
+        self.change_bytes(id, |before| before.saturating_sub(bytes));
+    }
+
+    /// Changes the bytes of a grant, and what is promised with them.
+    fn change_bytes(&mut self, id: u64, change: impl FnOnce(u64) -> u64) {
         if let Some(grant) = self.grants.get_mut(&id).filter(|grant| !grant.is_unlimited) {
             let before = grant.bytes;
-            grant.bytes = before.saturating_sub(bytes);
+            grant.bytes = change(before);
             let (chain, tenant, now) = (grant.chain.clone(), grant.tenant, grant.bytes);
             self.change_promise(&chain, tenant, before, now);
         }

@@ -4,6 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use bursar::{Charge, Limits, Memory};
 use bursar_arbiter::{Answer, Arbiter, Ask, Engine, Grant, Grow, GrowError, Policy, Stop};
@@ -31,16 +32,17 @@ struct Scene {
 }
 
 fn scene() -> Scene {
-    scene_with(0)
+    scene_with(0, Duration::from_secs(60))
 }
 
 /// A query that needs memory, and one that came later, with a pool, in 100 MiB. So many MiB are kept for queries that are asked.
-fn scene_with(credit: u64) -> Scene {
+fn scene_with(credit: u64, ask_max: Duration) -> Scene {
     let memory = Memory::builder().max(100 << 20).build().unwrap();
     let tenant = memory.root().child("tenant", Limits::none()).unwrap();
     let mut policy = Policy::default();
-    policy.yielding.ask_after = std::time::Duration::ZERO;
-    policy.yielding.stop_after = std::time::Duration::MAX;
+    policy.yielding.ask_after = Duration::ZERO;
+    policy.yielding.ask_max = ask_max;
+    policy.yielding.stop_after = Duration::MAX;
     policy.yielding.spill_credit = credit << 20;
     let arbiter = Arbiter::new(&memory, policy);
     let ask = |name| Ask::new(&tenant, name).least((100 - credit) << 19, 0);
@@ -123,7 +125,7 @@ fn a_query_without_spillers_is_not_asked() {
 }
 
 #[test]
-fn a_request_whose_time_is_over_refuses_nobody() {
+fn a_query_answers_though_the_one_that_waited_is_gone() {
     let scene = scene();
     let sorter = spiller(&scene.pool, "ExternalSorter");
     sorter.try_grow(30 * MIB).unwrap();
@@ -141,9 +143,23 @@ fn a_request_whose_time_is_over_refuses_nobody() {
 }
 
 #[test]
+fn a_request_whose_time_is_over_refuses_nobody() {
+    let scene = scene_with(0, Duration::ZERO);
+    let sorter = spiller(&scene.pool, "ExternalSorter");
+    sorter.try_grow(30 * MIB).unwrap();
+    let _held = scene.needy.try_charge(50 << 20).unwrap();
+    let mut more = scene.needy.grow(30 << 20);
+    assert!(poll(&mut more).is_pending());
+    scene.arbiter.tick();
+    assert!(scene.arbiter.counts().asked > 0);
+    sorter.try_grow(1).unwrap();
+    assert_eq!(scene.pool.report().refused, 0);
+}
+
+#[test]
 fn a_spill_draws_what_the_arbiter_keeps_for_it() {
     for (credit, may) in [(0, false), (10, true)] {
-        let scene = scene_with(credit);
+        let scene = scene_with(credit, Duration::from_secs(60));
         let max = (100 - credit as usize) / 2 * MIB;
         let (rows, merge) = (spiller(&scene.pool, "Rows"), fixed(&scene.pool, "Merge"));
         rows.try_grow(20 * MIB).unwrap();

@@ -67,6 +67,7 @@ pub enum Contender {
     /// An engine.
     Engine {
         tenants: Vec<Tenant>,
+        arbiter: Arbiter,
         _ticker: Ticker,
     },
 }
@@ -130,10 +131,19 @@ impl Contender {
                 return Ok(Self::Engine {
                     tenants,
                     _ticker: arbiter.start_ticker(TICK)?,
+                    arbiter,
                 });
             }
         };
         Ok(Self::Pools(sessions))
+    }
+
+    /// The arbiter of an engine.
+    pub fn arbiter(&self) -> Option<Arbiter> {
+        match self {
+            Self::Pools(_) => None,
+            Self::Engine { arbiter, .. } => Some(arbiter.clone()),
+        }
     }
 
     /// A pool without a limit, and the group that counts its bytes.

@@ -64,6 +64,9 @@ pub struct Row {
     /// Of the queries that were done: median and 99th percentile.
     query_seconds: [Option<f64>; 2],
     wait_seconds: [Option<f64>; 2],
+    /// Of an engine: queries that were asked to give back memory, and that were stopped for others.
+    pub asked: Option<u64>,
+    pub stopped: Option<u64>,
 }
 
 impl Row {
@@ -89,6 +92,8 @@ impl Row {
             running: 0.0,
             query_seconds: [None; 2],
             wait_seconds: [None; 2],
+            asked: None,
+            stopped: None,
         };
         let (mut times, mut waits) = (Vec::new(), Vec::new());
         for query in finished {
@@ -188,7 +193,8 @@ impl fmt::Display for Document {
             "\n22 alone: time of the 22 queries one after the other, before this pool and after it; it shows how steady the machine is. work: the sum\n\
              of the least times alone of the queries that were done. best: of DataFusion's own pools. failed: refused memory, before or after the\n\
              first rows. hung: no end in two minutes. again: done with more than one try. at a time: of those that were done, how many\n\
-             ran together, by their times without waits. Queries that ran at the end count nowhere."
+             ran together, by their times without waits. asked, stopped: queries that were asked to give back memory, or stopped, for others.\n\
+             Queries that ran at the end count nowhere."
         )
     }
 }
@@ -212,8 +218,11 @@ impl Document {
             "p99, s",
             "wait p50, s",
             "p99, s",
+            "asked",
+            "stopped",
         ];
-        let mut table = table(header, 1..14);
+        let mut table = table(header, 1..16);
+        let count = |count: Option<u64>| count.map_or(String::new(), |count| count.to_string());
         let show = |seconds: Option<f64>| seconds.map_or(String::new(), |at| format!("{at:.2}"));
         for row in &self.pools {
             let percent = row.work_seconds / best * 100.0;
@@ -235,6 +244,8 @@ impl Document {
                 time_p99,
                 wait_p50,
                 wait_p99,
+                count(row.asked),
+                count(row.stopped),
             ]);
         }
         writeln!(f, "{}", table.trim_fmt())

@@ -63,7 +63,8 @@ async fn measure(options: &Options) -> Result<Document, Failure> {
     let mut peak = None;
     if options.memory.is_none() {
         let (unlimited, group) = Contender::unlimited(&tables, options)?;
-        all.push((None, load::run(unlimited, &texts, options).await?));
+        let finished = load::run(unlimited, &texts, options).await?;
+        all.push((None, finished, None));
         passes.push(alone(&tables, &texts, options).await?);
         peak = Some(group.peak());
     }
@@ -71,10 +72,12 @@ async fn measure(options: &Options) -> Result<Document, Failure> {
     let memory = options.memory.or(peak.map(|peak| peak / 4)).unwrap_or(0);
     for pool in &options.pools {
         let contender = Contender::new(*pool, memory, &tables, options)?;
+        let arbiter = contender.arbiter();
         let finished = load::run(contender, &texts, options)
             .await
             .map_err(|error| format!("{}: {error}", pool.name()))?;
-        all.push((Some(*pool), finished));
+        let counts = arbiter.map(|arbiter| arbiter.counts());
+        all.push((Some(*pool), finished, counts));
         passes.push(alone(&tables, &texts, options).await?);
         progress.inc(1);
     }
@@ -87,10 +90,14 @@ async fn measure(options: &Options) -> Result<Document, Failure> {
             both.map(|(one, other)| one.min(*other)).collect()
         });
     let rows = all.iter().zip(passes.windows(2));
-    let rows = rows.map(|((pool, finished), passes)| {
+    let rows = rows.map(|((pool, finished, counts), passes)| {
         let beside = [0, 1].map(|at| passes[at].iter().sum());
         let seconds = options.time().as_secs_f64();
-        Row::new(*pool, finished, &alone, beside, seconds)
+        Row {
+            asked: counts.as_ref().map(|counts| counts.asked),
+            stopped: counts.as_ref().map(|counts| counts.stopped),
+            ..Row::new(*pool, finished, &alone, beside, seconds)
+        }
     });
     let rows = rows.collect();
     let conditions = Conditions::here();
