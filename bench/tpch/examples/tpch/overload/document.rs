@@ -3,6 +3,7 @@
 use std::fmt;
 
 use bursar::Bytes;
+use bursar_arbiter::Counts;
 use bursar_conditions::Conditions;
 use bursar_tpch::{QUERIES, Tables};
 use serde::Serialize;
@@ -65,8 +66,8 @@ pub struct Row {
     query_seconds: [Option<f64>; 2],
     wait_seconds: [Option<f64>; 2],
     /// Of an engine: queries that were asked to give back memory, and that were stopped for others.
-    pub asked: Option<u64>,
-    pub stopped: Option<u64>,
+    asked: Option<u64>,
+    stopped: Option<u64>,
 }
 
 impl Row {
@@ -116,6 +117,17 @@ impl Row {
             row.wait_seconds = percentiles(waits);
         }
         row
+    }
+}
+
+impl Row {
+    /// Notes what the arbiter of an engine decided.
+    pub fn with_counts(self, counts: Option<&Counts>) -> Self {
+        Self {
+            asked: counts.map(|counts| counts.asked),
+            stopped: counts.map(|counts| counts.stopped),
+            ..self
+        }
     }
 }
 

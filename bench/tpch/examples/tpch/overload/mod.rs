@@ -93,11 +93,7 @@ async fn measure(options: &Options) -> Result<Document, Failure> {
     let rows = rows.map(|((pool, finished, counts), passes)| {
         let beside = [0, 1].map(|at| passes[at].iter().sum());
         let seconds = options.time().as_secs_f64();
-        Row {
-            asked: counts.as_ref().map(|counts| counts.asked),
-            stopped: counts.as_ref().map(|counts| counts.stopped),
-            ..Row::new(*pool, finished, &alone, beside, seconds)
-        }
+        Row::new(*pool, finished, &alone, beside, seconds).with_counts(counts.as_ref())
     });
     let rows = rows.collect();
     let conditions = Conditions::here();
