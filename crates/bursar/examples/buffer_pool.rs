@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use bursar::pages::{Order, PageOptions, Zeroed};
 use bursar::{AllocPagesError, Bytes, Freshness, Group, Limits, Memory, Page};
-use bursar_rig::random::Random;
 
 /// Prints a line. A reader that has gone away, as after `| head`, is no error.
 macro_rules! println {
@@ -137,11 +136,11 @@ impl Pool {
 
     /// Reads pages, most of them from the first fifth of the table; returns whether their sum is right.
     fn read_many(&self, seed: u64) -> Result<bool, AllocPagesError> {
-        let mut random = Random::fork(seed, 0);
+        let mut random = fastrand::Rng::with_seed(seed);
         let (mut sum, mut expected) = (0, 0);
         for _ in 0..READS {
-            let range = if random.below(10) < 8 { 5 } else { 1 };
-            let id = random.below(TABLE_PAGES / range);
+            let range = if random.u64(..10) < 8 { 5 } else { 1 };
+            let id = random.u64(..TABLE_PAGES / range);
             let page = self.fetch(id)?;
             let first = page.bytes().first_chunk().expect("a frame has 64 KiB");
             sum += u64::from_le_bytes(*first);

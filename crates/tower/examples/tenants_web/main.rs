@@ -31,7 +31,6 @@ use axum::http::StatusCode;
 use axum::{Extension, Router, routing::get};
 use bursar::{Bytes, Freshness, Group, Limits, Memory};
 use bursar_alloc::{Charged, InGroupExt};
-use bursar_rig::random::Random;
 use client::{Client, Error};
 use server::Tenants;
 use tokio::net::TcpListener;
@@ -81,10 +80,10 @@ struct Answers {
 /// One client: a request after the other, of sizes that its seed says.
 async fn ask(server: SocketAddr, tenant: &str, seed: u64) -> Result<Answers, Error> {
     let mut client = Client::connect(server).await?;
-    let mut random = Random::new(seed);
+    let mut random = fastrand::Rng::with_seed(seed);
     let mut answers = Answers::default();
     for _ in 0..REQUESTS_PER_CONNECTION {
-        let wanted = 1 + random.below(RESPONSE_BYTES_MAX as u64) as usize;
+        let wanted = random.usize(1..=RESPONSE_BYTES_MAX);
         let (status, bytes) = client.get(tenant, &format!("/blob/{wanted}")).await?;
         answers.requests += 1;
         match status {

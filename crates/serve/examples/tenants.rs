@@ -1,6 +1,6 @@
 //! Two tenants run queries on a few threads; the tree is printed while they run, and what is refused says why.
 //!
-//! `cargo run --release -p bursar --example tenants`
+//! `cargo run --release --example tenants`
 //!
 //! With `-- --serve` the queries run until the end of the input, or Ctrl-C, and a Unix socket shows the tree to `curl` and the tool
 //! `bursar`.
