@@ -1,4 +1,4 @@
-//! Compiles the store in C, beside the SQLite that `libsqlite3-sys` compiles.
+//! Compiles the store in C, beside the SQLite that `libsqlite3-sys` compiles; and what DuckDB needs, if it is there.
 
 fn main() {
     println!("cargo:rerun-if-changed=src/store.c");
@@ -11,4 +11,18 @@ fn main() {
         .include("../../crates/capi/include")
         .warnings_into_errors(true)
         .compile("store");
+    if std::env::var_os("CARGO_FEATURE_DUCKDB").is_some() {
+        println!("cargo:rerun-if-changed=src/duck.cpp");
+        let duckdb =
+            std::env::var("DEP_DUCKDB_INCLUDE").expect("libduckdb-sys tells where its headers are");
+        cc::Build::new()
+            .cpp(true)
+            .std("c++17")
+            .file("src/duck.cpp")
+            .include(duckdb)
+            .include("../../crates/capi/include")
+            // Its headers have many.
+            .warnings(false)
+            .compile("duck");
+    }
 }

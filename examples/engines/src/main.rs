@@ -3,7 +3,10 @@
 //!
 //! The store (`store.c`) knows the C interface alone: a handle of its group.
 //!
-//! `cargo run --release` in this directory.
+//! `cargo run --release` in this directory. With `--features duckdb`, DuckDB is a third engine.
+
+#[cfg(feature = "duckdb")]
+mod duck;
 
 use std::error::Error;
 use std::ffi::{CString, c_char, c_int};
@@ -181,6 +184,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
         "SQLite gave {} back, so the query fitted.",
         Bytes(reclaimed)
     );
+    #[cfg(feature = "duckdb")]
+    duck::story(&memory, &datafusion, &tables).await?;
     drop(store);
     handle.release();
     let left = usage(&memory.root());
