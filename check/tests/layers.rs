@@ -17,6 +17,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("bursar-arbiter", &["bursar", "bursar-machine"]),
     ("bursar-alloc", &["bursar", "bursar-machine"]),
     ("bursar-tower", &["bursar", "bursar-alloc", "bursar-arbiter"]),
+    ("bursar-cache", &["bursar", "bursar-arbiter", "bursar-machine"]),
     ("bursar-datafusion", &["bursar", "bursar-alloc", "bursar-arbiter"]),
     ("bursar-prometheus", &["bursar", "bursar-arbiter"]),
     ("bursar-serve", &["bursar", "bursar-arbiter", "bursar-prometheus"]),
@@ -374,6 +375,7 @@ fn errors_of_the_product_show_their_message(packages: &[Package], errors: &mut V
         }
         let has_none = [
             "bursar-tower",
+            "bursar-cache",
             "bursar-prometheus",
             "bursar-capi",
             "bursar-term",

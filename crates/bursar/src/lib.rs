@@ -106,8 +106,6 @@ mod guides {
     mod limits {}
     #[doc = include_str!("../../../docs/pages.md")]
     mod pages {}
-    #[doc = include_str!("../../../docs/guides/cache.md")]
-    mod cache {}
     #[doc = include_str!("../../../docs/guides/from-atomics.md")]
     mod from_atomics {}
     #[doc = include_str!("../../../docs/guides/measure.md")]

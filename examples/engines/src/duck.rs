@@ -9,7 +9,7 @@ use bursar_tpch::Tables;
 // `duck.cpp` calls it.
 use libduckdb_sys as _;
 
-use crate::{MIB, query, usage};
+use crate::query::{MIB, query, usage};
 
 /// `struct duck` of C++.
 #[repr(C)]
@@ -68,7 +68,7 @@ impl Drop for Duck {
 const ROWS: i64 = 8_000_000;
 /// DuckDB's own limit while it may take all that there is.
 const MEMORY: u64 = 1 << 30;
-/// What DuckDB's group may have while its query is refused.
+/// Limit of DuckDB's group, beyond its table, for the query that is refused.
 const TOO_LITTLE: u64 = 64 * MIB;
 
 /// Fills a table of DuckDB, runs a query of DataFusion that needs its memory, and one of DuckDB that a limit refuses.

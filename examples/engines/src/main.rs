@@ -7,6 +7,7 @@
 
 #[cfg(feature = "duckdb")]
 mod duck;
+mod query;
 
 use std::error::Error;
 use std::ffi::{CString, c_char, c_int};
@@ -14,17 +15,15 @@ use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use bursar::{Bytes, Freshness, Group, Limits, Memory};
+use bursar::{Bytes, Limits, Memory};
 use bursar_capi::GroupHandle;
-use bursar_datafusion::{GroupPool, History};
-use bursar_tpch::{Tables, named};
-use datafusion::execution::runtime_env::RuntimeEnvBuilder;
-use datafusion::prelude::{SessionConfig, SessionContext};
-use futures::StreamExt;
+use bursar_tpch::Tables;
 // The store calls it.
 use libsqlite3_sys as _;
+
+use crate::query::{MIB, query, usage};
 
 /// Prints a line. A reader that has gone away, as after `| head`, is no error.
 macro_rules! println {
@@ -34,7 +33,6 @@ macro_rules! println {
     }};
 }
 
-const MIB: u64 = 1 << 20;
 /// Limit of both engines together, bytes.
 const MAX: u64 = 160 * MIB;
 /// Size of SQLite's cache before the query begins.
@@ -103,11 +101,6 @@ impl Drop for Store {
         // SAFETY: it is open, and not used again.
         unsafe { store_close(self.0) };
     }
-}
-
-fn usage(group: &Group) -> u64 {
-    let reading = group.read(Freshness::Exact);
-    reading.map_or(0, |reading| reading.usage_bytes())
 }
 
 fn show(step: &str, memory: &Memory) {
@@ -194,34 +187,4 @@ async fn main() -> Result<(), Box<dyn Error>> {
         true => Ok(()),
         false => Err("bytes are left, or SQLite gave nothing back".into()),
     }
-}
-
-/// Runs a join that cannot spill, in a group of that name.
-async fn query(parent: &Group, name: &str, tables: &Tables) -> Result<String, Box<dyn Error>> {
-    let history = History::new(1);
-    let group = parent.child(name, Limits::none())?;
-    let pool = GroupPool::builder(group)
-        .never_refuse(["RepartitionExec"])
-        .history(&history)
-        .build();
-    let runtime = RuntimeEnvBuilder::new()
-        .with_memory_pool(pool.clone())
-        .build_arc()?;
-    let config = SessionConfig::new().with_target_partitions(2);
-    let session = SessionContext::new_with_config_rt(config, runtime);
-    tables.register(&session)?;
-    let sql = named("q18").ok_or("no q18")?.sql(tables.scale());
-    let begin = Instant::now();
-    let mut stream = session.sql(&sql).await?.execute_stream().await?;
-    let mut rows = 0;
-    while let Some(batch) = stream.next().await {
-        rows += batch?.num_rows();
-    }
-    drop((stream, session, pool));
-    let report = history.finished().pop().ok_or("the query has not ended")?;
-    let elapsed = begin.elapsed();
-    Ok(format!(
-        "TPC-H q18: {rows} rows in {elapsed:.1?}, peak {}.",
-        Bytes(report.peak)
-    ))
 }
