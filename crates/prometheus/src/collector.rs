@@ -5,12 +5,12 @@ use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use bursar::{Freshness, Memory};
+use bursar::{Freshness, Memory, Snapshot};
 use bursar_arbiter::Arbiter;
 use prometheus_client::encoding::{DescriptorEncoder, text};
 use prometheus_client::registry::Registry;
 
-use crate::families;
+use crate::families::{self, Sink};
 use crate::shown::choose;
 
 /// Metrics of all groups of a memory; see the [crate](crate) for their names, labels and bounds.
@@ -67,27 +67,28 @@ impl Collector {
         self.arbiter = Some(arbiter.clone());
         self
     }
+
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        let snapshot = self.memory.snapshot(self.freshness);
+        let cached = || self.memory.snapshot(Freshness::Cached);
+        snapshot
+            .or_else(|_| cached())
+            .expect("a cached snapshot needs no flush")
+    }
+
+    /// Writes all families, of the groups that have series this time.
+    pub(crate) fn write(&self, snapshot: &Snapshot, sink: &mut dyn Sink) -> fmt::Result {
+        let mut before = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        let shown = choose(snapshot, (self.depth_max, self.groups_max), &mut before);
+        drop(before);
+        let admissions = self.arbiter.as_ref().map(Arbiter::counts);
+        families::write(&self.memory, admissions.as_ref(), snapshot, &shown, sink)
+    }
 }
 
 impl prometheus_client::collector::Collector for Collector {
-    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let snapshot = self.memory.snapshot(self.freshness);
-        let cached = || self.memory.snapshot(Freshness::Cached);
-        let Ok(snapshot) = snapshot.or_else(|_| cached()) else {
-            // No flush is needed for cached numbers.
-            return Err(fmt::Error);
-        };
-        let mut before = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
-        let shown = choose(&snapshot, (self.depth_max, self.groups_max), &mut before);
-        drop(before);
-        let admissions = self.arbiter.as_ref().map(Arbiter::counts);
-        families::encode(
-            &self.memory,
-            admissions.as_ref(),
-            &snapshot,
-            &shown,
-            encoder,
-        )
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        self.write(&self.snapshot(), &mut encoder)
     }
 }
 

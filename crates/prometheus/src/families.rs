@@ -4,9 +4,6 @@ use std::fmt;
 
 use bursar::{Events, GroupSnapshot, Level, Memory, Snapshot, Statistic};
 use bursar_arbiter::Counts;
-use prometheus_client::encoding::{
-    DescriptorEncoder, EncodeLabel, EncodeLabelSet, LabelSetEncoder, MetricEncoder, NoLabelSet,
-};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 
@@ -15,41 +12,40 @@ use crate::shown::{Labels, Others, Shown};
 /// The label `group` of the series of a group's children that have none of their own.
 const OTHER: &str = "other";
 
+/// Taker of families: the encoder of a registry, or a recorder of the facade `metrics`.
+pub(crate) trait Sink {
+    /// Takes a family with all its series. There is at least one.
+    fn family(&mut self, family: &Family<'_>, all: &[(Series<'_>, Number)]) -> fmt::Result;
+}
+
 /// Labels of one series.
-struct Series<'a> {
-    group: &'a str,
-    parent: &'a str,
+pub(crate) struct Series<'a> {
+    /// The labels `group` and `parent`; `None` for the memory as a whole.
+    group: Option<[(&'static str, &'a str); 2]>,
     more: Option<(&'static str, &'static str)>,
 }
 
-impl EncodeLabelSet for Series<'_> {
-    fn encode(&self, encoder: &mut LabelSetEncoder<'_>) -> fmt::Result {
-        ("group", self.group).encode(encoder.encode_label())?;
-        ("parent", self.parent).encode(encoder.encode_label())?;
-        self.more
-            .map_or(Ok(()), |more| more.encode(encoder.encode_label()))
+impl<'a> Series<'a> {
+    pub(crate) fn labels(&self) -> impl Iterator<Item = (&'static str, &'a str)> {
+        self.group.into_iter().flatten().chain(self.more)
     }
 }
 
 /// Number of one series.
-enum Number {
+#[derive(Clone, Copy)]
+pub(crate) enum Number {
     Gauge(i64),
     Counter(u64),
     Seconds(f64),
 }
 
-impl Number {
-    fn encode(&self, mut encoder: MetricEncoder<'_>) -> fmt::Result {
-        match self {
-            Self::Gauge(number) => encoder.encode_gauge(number),
-            Self::Counter(count) => encoder.encode_counter::<NoLabelSet, _, f64>(count, None),
-            Self::Seconds(seconds) => encoder.encode_counter::<NoLabelSet, _, f64>(seconds, None),
-        }
-    }
-}
-
-/// A family: name, explanation, unit, type.
-struct Family<'a>(&'a str, &'static str, Option<Unit>, MetricType);
+/// A family: name without unit, explanation, unit, type.
+pub(crate) struct Family<'a>(
+    pub(crate) &'a str,
+    pub(crate) &'static str,
+    pub(crate) Option<Unit>,
+    pub(crate) MetricType,
+);
 
 const fn bytes(name: &'static str, help: &'static str) -> Family<'static> {
     Family(name, help, Some(Unit::Bytes), MetricType::Gauge)
@@ -112,17 +108,17 @@ fn event_family(counter: &str) -> (String, Option<Unit>) {
 }
 
 /// Writes families of the groups shown.
-struct Writer<'a, 'e> {
+struct Writer<'a> {
     shown: &'a Shown<'a>,
-    encoder: DescriptorEncoder<'e>,
+    sink: &'a mut dyn Sink,
 }
 
-impl Writer<'_, '_> {
+impl Writer<'_> {
     /// Writes a family, if it has any series. `of_group` and `of_others` push the numbers, each with one more label where it has
     /// one.
     fn family(
         &mut self,
-        Family(name, help, unit, kind): &Family<'_>,
+        family: &Family<'_>,
         of_group: impl Fn(&GroupSnapshot, &mut Numbers),
         of_others: impl Fn(&Others, &mut Numbers),
     ) -> fmt::Result {
@@ -132,14 +128,9 @@ impl Writer<'_, '_> {
         for (at, (labels, of)) in shown.groups.iter().enumerate() {
             let Labels { group, parent } = labels;
             let mut add = |group, parent, numbers: &mut Numbers| {
-                all.extend(numbers.drain(..).map(|(more, number)| {
-                    let series = Series {
-                        group,
-                        parent,
-                        more,
-                    };
-                    (series, number)
-                }));
+                let group = Some([("group", group), ("parent", parent)]);
+                let series = |(more, number)| (Series { group, more }, number);
+                all.extend(numbers.drain(..).map(series));
             };
             of_group(of, &mut numbers);
             add(group.as_str(), parent.as_str(), &mut numbers);
@@ -152,11 +143,7 @@ impl Writer<'_, '_> {
         if all.is_empty() {
             return Ok(());
         }
-        let mut family = self
-            .encoder
-            .encode_descriptor(name, help, unit.as_ref(), *kind)?;
-        all.iter()
-            .try_for_each(|(series, number)| number.encode(family.encode_family(series)?))
+        self.sink.family(family, &all)
     }
 
     /// Writes a family that the series [`OTHER`] does not have.
@@ -169,13 +156,10 @@ impl Writer<'_, '_> {
     }
 
     /// Writes a family of the memory as a whole.
-    fn single(&mut self, Family(name, help, unit, kind): &Family<'_>, number: f64) -> fmt::Result {
-        let encoder = &mut self.encoder;
-        let mut metric = encoder.encode_descriptor(name, help, unit.as_ref(), *kind)?;
-        match kind {
-            MetricType::Counter => metric.encode_counter::<NoLabelSet, _, f64>(&number, None),
-            _ => metric.encode_gauge(&number),
-        }
+    fn single(&mut self, family: &Family<'_>, number: Number) -> fmt::Result {
+        let (group, more) = (None, None);
+        self.sink
+            .family(family, &[(Series { group, more }, number)])
     }
 }
 
@@ -196,14 +180,14 @@ fn level(level: Level) -> Number {
 }
 
 /// Writes all families.
-pub(crate) fn encode(
+pub(crate) fn write(
     memory: &Memory,
     admissions: Option<&Counts>,
     snapshot: &Snapshot,
     shown: &Shown<'_>,
-    encoder: DescriptorEncoder<'_>,
+    sink: &mut dyn Sink,
 ) -> fmt::Result {
-    let to = &mut Writer { shown, encoder };
+    let to = &mut Writer { shown, sink };
     to.family(
         &bytes(
             "bursar_group_usage",
@@ -280,31 +264,31 @@ pub(crate) fn encode(
     )?;
     let age = "Age of the numbers: they miss no older update";
     let age_seconds = Family("bursar_age", age, Some(Unit::Seconds), MetricType::Gauge);
-    to.single(&age_seconds, snapshot.age().as_secs_f64())?;
+    to.single(&age_seconds, Number::Seconds(snapshot.age().as_secs_f64()))?;
     let removed = gauge("bursar_removed_groups", "Removed groups that hold bytes");
-    to.single(&removed, memory.removed_groups() as f64)?;
+    to.single(&removed, signed(memory.removed_groups() as u64))?;
     let counts = memory.flush_counts();
     let walks = counter("bursar_walks", "Walks over the tree that readers made");
-    to.single(&walks, (counts.root + counts.subtree) as f64)?;
+    to.single(&walks, Number::Counter(counts.root + counts.subtree))?;
     admissions.map_or(Ok(()), |counts| arbiter(counts, to))
 }
 
 /// Writes the grants, waiters and counts of an arbiter.
-fn arbiter(counts: &Counts, to: &mut Writer<'_, '_>) -> fmt::Result {
+fn arbiter(counts: &Counts, to: &mut Writer<'_>) -> fmt::Result {
     let grants = gauge("bursar_admission_grants", "Grants that have not ended");
-    to.single(&grants, counts.running() as f64)?;
+    to.single(&grants, signed(counts.running()))?;
     let waiting = gauge("bursar_admission_waiting", "Asks that wait");
-    to.single(&waiting, counts.waiting as f64)?;
+    to.single(&waiting, signed(counts.waiting))?;
     for (name, help, count_of) in Counts::COUNTERS {
         let family = format!("bursar_admission_{name}");
-        let count = count_of(counts) as f64;
+        let count = Number::Counter(count_of(counts));
         to.single(&Family(&family, help, None, MetricType::Counter), count)?;
     }
     Ok(())
 }
 
 /// Writes the program's own statistics: the gauges, and then the counters.
-fn statistics(all: &'static [Statistic], to: &mut Writer<'_, '_>) -> fmt::Result {
+fn statistics(all: &'static [Statistic], to: &mut Writer<'_>) -> fmt::Result {
     let labelled = |counters: bool| {
         let all = all.iter().enumerate();
         let of_kind = all.filter(move |(_, one)| one.is_counter() == counters);

@@ -20,8 +20,10 @@
 //!
 //! # Pull, not push
 //! A collector is asked at each scrape, and takes one snapshot then. So nothing runs between scrapes, the numbers of one scrape
-//! belong together, and the series of a removed group end with the group. A facade such as `metrics` would have to be told of each
-//! change, or by a task of its own, and would keep the series of groups that are gone.
+//! belong together, and the series of a removed group end with the group.
+//!
+//! Exporters of OpenTelemetry, statsd and others listen to the facade `metrics`, which is pushed to. The feature `metrics` has a
+//! `Publisher` for them. The program must call it again and again, and series of removed groups stay, at 0.
 //!
 //! # Series
 //! Each series of a group has two labels: `group`, the path, and `parent`, the path of the group above (empty for the root). A path
@@ -64,12 +66,18 @@
 //! of all its children.
 
 #![forbid(unsafe_code)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod collector;
+mod encode;
 mod families;
+#[cfg(feature = "metrics")]
+mod publisher;
 mod shown;
 
 pub use collector::{Collector, openmetrics};
+#[cfg(feature = "metrics")]
+pub use publisher::Publisher;
 
 #[cfg(doctest)]
 mod guides {

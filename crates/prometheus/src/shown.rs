@@ -97,6 +97,6 @@ impl Others {
 }
 
 /// A path as a label. Doubled backslashes keep what [`bursar::printable`] escapes apart from names that look like it.
-fn label(path: &str) -> String {
+pub(crate) fn label(path: &str) -> String {
     bursar::printable(&path.replace('\\', r"\\")).into_owned()
 }
