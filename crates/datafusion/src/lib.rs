@@ -79,6 +79,7 @@ mod guides {
 mod arrow;
 mod builder;
 mod chain;
+mod engine_version;
 mod history;
 #[cfg(feature = "real-bytes")]
 mod in_query;

@@ -10,18 +10,6 @@ pub(crate) fn of_operator(consumer: &str) -> String {
     cleaned(name, NAME_MAX)
 }
 
-/// Returns the name of the consumer that holds the rows of a sort, for the name of the one that merges them:
-/// `ExternalSorter[3]` for `ExternalSorterMerge[3]`. `None` for the name of another consumer.
-pub(crate) fn of_sorted_rows(consumer: &str) -> Option<String> {
-    let (operator, partition) = consumer.split_at(consumer.find('[')?);
-    Some(format!("{}{partition}", operator.strip_suffix("Merge")?))
-}
-
-/// Returns whether a consumer merges the sorted outputs of others.
-pub(crate) fn is_merge(consumer: &str) -> bool {
-    consumer.starts_with("SortPreservingMergeExec")
-}
-
 /// Returns a name for the consumer alone.
 pub(crate) fn of_consumer(consumer: &str, id: usize) -> String {
     let suffix = format!("#{id}");
@@ -55,23 +43,6 @@ mod tests {
         ];
         for (consumer, operator) in cases {
             assert_eq!(of_operator(consumer), operator, "{consumer:?}");
-        }
-    }
-
-    #[test]
-    fn merges_have_rows() {
-        let rows = |merge| of_sorted_rows(merge);
-        assert_eq!(
-            rows("ExternalSorterMerge[3]").as_deref(),
-            Some("ExternalSorter[3]")
-        );
-        for other in [
-            "ExternalSorter[3]",
-            "RepartitionExec[Merge 12]",
-            "Merge",
-            "",
-        ] {
-            assert_eq!(rows(other), None, "{other}");
         }
     }
 

@@ -13,6 +13,7 @@ use datafusion_execution::memory_pool::{
 };
 
 use crate::chain::{self, Chain};
+use crate::engine_version;
 use crate::history::{History, Running};
 use crate::names;
 use crate::operators::{Live, Operator, Operators, Registry};
@@ -295,10 +296,12 @@ impl GroupPool {
             if entry.is_never_refused() {
                 return None;
             }
-            let bytes = match entry.sort() {
+            let sort = entry.sort();
+            // Relaxed: as in `is_to_spill`.
+            let has_spilled = entry.has_spilled.load(Ordering::Relaxed);
+            let bytes = match &sort {
+                _ if !engine_version::may_be_asked(has_spilled, sort.is_some()) => 0,
                 Some((sort, _)) => sort.spillable(),
-                // An aggregate that has spilled fails if it is refused while it reads its files.
-                None if entry.has_spilled.load(Ordering::Relaxed) => 0,
                 None => entry.held()?.bytes(),
             };
             (bytes >= SPILLED_MIN).then_some(bytes)
@@ -328,8 +331,9 @@ impl GroupPool {
         };
         let is_whole = reservation.size() as u64 >= held;
         // Relaxed, both: as in `is_to_spill`.
+        let has_spilled = entry.has_spilled.load(Ordering::Relaxed);
         let is_busy = entry.is_asked.load(Ordering::Relaxed)
-            || entry.sort().is_none() && entry.has_spilled.load(Ordering::Relaxed);
+            || !engine_version::may_be_asked(has_spilled, entry.sort().is_some());
         match is_busy || !is_whole {
             true => None,
             false => self
@@ -549,19 +553,21 @@ impl GroupPool {
         self.table.find(reservation.consumer().id())?.sort()
     }
 
-    /// Returns the share of a spiller that belongs to no sort, its place in it and its group, if one look finds them.
+    /// Returns the share of a spiller that belongs to no sort, its place in it, its group, and whether it has spilled, if one look finds them.
     #[inline(always)]
     fn shared_at_once(
         &self,
         reservation: &MemoryReservation,
-    ) -> Option<(&FairShare, &Held, &Group)> {
+    ) -> Option<(&FairShare, &Held, &Group, bool)> {
         let share = self.share.as_ref()?;
         let consumer = reservation.consumer();
         let entry = self.table.find_at_once(consumer.id())?;
         if !consumer.can_spill() || entry.is_never_refused() {
             return None;
         }
-        Some((share, entry.held()?, entry.group()?))
+        // Relaxed: as in `is_to_spill`.
+        let has_spilled = entry.has_spilled.load(Ordering::Relaxed);
+        Some((share, entry.held()?, entry.group()?, has_spilled))
     }
 
     // The next three are the ways of a spiller that is far from its share and belongs to no sort. They leave as the ways of others do.
@@ -569,7 +575,7 @@ impl GroupPool {
     #[cold]
     #[inline(never)]
     fn try_grow_in_share(&self, reservation: &MemoryReservation, bytes: u64) -> Result<()> {
-        if let Some((share, held, group)) = self.shared_at_once(reservation)
+        if let Some((share, held, group, false)) = self.shared_at_once(reservation)
             && bytes > 0
             && !self.is_pressed()
             && share.allows_roughly(held.bytes(), bytes)
@@ -583,7 +589,7 @@ impl GroupPool {
     #[cold]
     #[inline(never)]
     fn grow_in_share(&self, reservation: &MemoryReservation, bytes: u64) {
-        if let Some((share, held, group)) = self.shared_at_once(reservation)
+        if let Some((share, held, group, _)) = self.shared_at_once(reservation)
             && bytes > 0
             && Self::grow_from_stock(share, held, group, bytes)
         {
@@ -597,7 +603,7 @@ impl GroupPool {
     fn shrink_in_share(&self, reservation: &MemoryReservation, bytes: u64) {
         // Relaxed: as in `shrink_slowly`.
         if self.watched.load(Ordering::Relaxed) == 0
-            && let Some((share, held, group)) = self.shared_at_once(reservation)
+            && let Some((share, held, group, _)) = self.shared_at_once(reservation)
             && bytes > 0
         {
             group.engine().uncharge(bytes);
@@ -669,8 +675,9 @@ impl GroupPool {
             // A merge of rows in memory has what these return, and cannot do without.
             let is_part =
                 |(sort, part): &(Arc<Sort>, Part)| *part == Part::Rows || sort.reads_files();
+            let (counted, asked) = self.counted_in_share(reservation, &sort, held, bytes);
             if sort.as_ref().is_none_or(is_part)
-                && let Err(standing) = self.check_share(share, held.bytes(), bytes)
+                && let Err(standing) = self.check_share(share, counted, asked)
             {
                 let group = share.group().clone();
                 return Err(self.refuse(reservation, bytes, Refusal::Share { group, standing }));
@@ -705,6 +712,26 @@ impl GroupPool {
                 }
                 Err(self.refuse(reservation, bytes, Refusal::Charge(error)))
             }
+        }
+    }
+
+    /// Returns the bytes that a share compares for a request: those held, and those requested.
+    fn counted_in_share(
+        &self,
+        reservation: &MemoryReservation,
+        sort: &Option<(Arc<Sort>, Part)>,
+        held: &Held,
+        bytes: u64,
+    ) -> (u64, u64) {
+        let entry = self.table.find(reservation.consumer().id());
+        // Relaxed: as in `is_to_spill`.
+        let has_spilled = entry.is_some_and(|entry| entry.has_spilled.load(Ordering::Relaxed));
+        match sort.is_none() && has_spilled {
+            true => {
+                let size = reservation.size() as u64;
+                engine_version::aggregate_in_share(held.bytes(), size, bytes)
+            }
+            false => (held.bytes(), bytes),
         }
     }
 
@@ -926,13 +953,13 @@ impl MemoryPool for GroupPool {
             }
         }
         if let Some(share) = &self.share
-            && names::is_merge(consumer.name())
+            && engine_version::is_merge(consumer.name())
         {
             share.merge_comes();
         }
         if let Some(entry) = entry
             && !can_spill
-            && let Some(rows) = names::of_sorted_rows(consumer.name())
+            && let Some(rows) = engine_version::of_sorted_rows(consumer.name())
         {
             // DataFusion registers them one after the other.
             let mut live = registering.live().rev();
@@ -955,7 +982,7 @@ impl MemoryPool for GroupPool {
         let mut registering = self.registry.lock();
         registering.forget(consumer.id());
         if let Some(share) = &self.share
-            && names::is_merge(consumer.name())
+            && engine_version::is_merge(consumer.name())
         {
             share.merge_goes();
         }

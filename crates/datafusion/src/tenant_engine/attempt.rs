@@ -21,6 +21,7 @@ use super::settings::Tenant;
 use super::shape;
 use super::source_wait::wait_at_sources;
 use super::yielder::{Yielder, stopped};
+use crate::engine_version::NEVER_REFUSED;
 use crate::pool::GroupPool;
 use crate::refusal::REFUSED;
 use crate::share::FairShare;
@@ -250,8 +251,7 @@ impl Query {
         let mut builder = GroupPool::builder(grant.group().clone())
             .share(&share)
             .grant(&grant)
-            // Which may hang in DataFusion 55.2, if it is refused.
-            .never_refuse(["RepartitionExec"])
+            .never_refuse(NEVER_REFUSED)
             .tries(turn.number);
         if turn.is_known {
             builder = builder.enough(grant.bytes());

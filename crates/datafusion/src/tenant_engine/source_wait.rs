@@ -18,6 +18,7 @@ use datafusion::physical_plan::{
 use futures_core::Stream;
 
 use super::yielder::{SourceWait, Yielder, stopped};
+use crate::engine_version::KEEPS_ITS_PLACE;
 
 /// Wraps each source of a plan.
 pub(super) fn wait_at_sources(
@@ -27,8 +28,7 @@ pub(super) fn wait_at_sources(
     let children = plan.children();
     if children.is_empty() {
         return match plan.name() {
-            // The plan around it puts its rows there.
-            "WorkTableExec" => plan,
+            KEEPS_ITS_PLACE => plan,
             _ => Arc::new(WaitForMemoryExec {
                 source: plan,
                 yielder: yielder.clone(),

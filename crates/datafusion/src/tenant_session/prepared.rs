@@ -8,9 +8,8 @@ use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReser
 
 use super::TenantSqlError;
 use super::depth::Shape;
+use crate::engine_version::PART_BYTES;
 
-/// Bytes charged for each part of a plan. In DataFusion 55.2 an expression takes 112 bytes and a node 176, beside what they point to.
-const PART_BYTES: usize = 512;
 /// Bytes charged for each byte of the text, which is in names and literals of the plan.
 const TEXT_BYTES: usize = 4;
 

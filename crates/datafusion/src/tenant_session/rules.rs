@@ -9,23 +9,8 @@ use super::TenantSqlError;
 use super::depth::{Shape, check_plan, parse};
 use super::error::words;
 use super::tables::check_tables;
+use crate::engine_version::{MAY_SET, RUNTIME};
 
-/// Options that a tenant may set: those that change how text is read and shown, and nothing that runs.
-const MAY_SET: [&str; 9] = [
-    "datafusion.execution.time_zone",
-    "datafusion.explain.",
-    "datafusion.format.",
-    // Not the parser's recursion limit, nor what keeps more for each word.
-    "datafusion.sql_parser.default_null_ordering",
-    "datafusion.sql_parser.dialect",
-    "datafusion.sql_parser.enable_ident_normalization",
-    "datafusion.sql_parser.map_string_types_to_utf8view",
-    "datafusion.sql_parser.parse_float_as_decimal",
-    "datafusion.sql_parser.support_varchar_with_length",
-];
-
-/// The options of the runtime: its pool, its disk and its caches.
-const RUNTIME: &str = "datafusion.runtime.";
 const STATEMENT_BYTES_MAX: usize = 64 << 10;
 const DEPTH_MAX: usize = 100;
 const PLANNING_STACK_BYTES: usize = 64 << 20;

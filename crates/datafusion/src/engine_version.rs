@@ -1,0 +1,114 @@
+//! Behaviour of DataFusion 55.2 that this crate works around. A move to another version begins here.
+//!
+//! | here | goes with, or changes with |
+//! |---|---|
+//! | [`NEVER_REFUSED`] | a repartition that does not hang: apache/datafusion#24891 |
+//! | [`of_sorted_rows`], for the bytes kept in `sort.rs` | a sort that keeps its workspace while it spills: apache/datafusion#24740 |
+//! | [`aggregate_in_share`], [`may_be_asked`] | an aggregate that leaves room for its groups when it reads its files |
+//! | [`RUNTIME`] | a pool that `SET` can resize: apache/datafusion#22626 |
+//! | [`MAY_SET`], [`KEEPS_ITS_PLACE`], [`PART_BYTES`] | options, operators and sizes of a plan that are new |
+//!
+//! `tests/engine_version.rs` shows each of the first four. Its tests fail with a version that behaves otherwise, and say what to remove.
+//!
+//! One change needs nothing here. A sort-merge join of 55.2 spills, and registers as a consumer that cannot. With
+//! apache/datafusion#25250 it says that it can. The pool goes by that word, so shares and requests to spill reach it then.
+
+/// Operators that `TenantEngine` never refuses. A repartition that is refused while two of its inputs write to disk may never end.
+#[cfg(feature = "sql")]
+pub(crate) const NEVER_REFUSED: [&str; 1] = ["RepartitionExec"];
+
+/// Returns the name of the consumer that holds the rows of a sort, for the name of the one that merges them:
+/// `ExternalSorter[3]` for `ExternalSorterMerge[3]`. `None` for the name of another consumer.
+///
+/// A sort of 55.2 returns the bytes of its merge before it spills, and requests them again. So `sort.rs` keeps them charged. A sort
+/// that keeps them by itself needs `sort.rs` only to be one spiller of a share.
+pub(crate) fn of_sorted_rows(consumer: &str) -> Option<String> {
+    let (operator, partition) = consumer.split_at(consumer.find('[')?);
+    Some(format!("{}{partition}", operator.strip_suffix("Merge")?))
+}
+
+/// Returns whether a consumer merges the sorted outputs of others.
+pub(crate) fn is_merge(consumer: &str) -> bool {
+    consumer.starts_with("SortPreservingMergeExec")
+}
+
+/// Returns whether a spiller that holds bytes may be refused for the needs of others. An aggregate that has spilled fails if it is
+/// refused while it reads its files.
+pub(crate) fn may_be_asked(has_spilled: bool, is_sort: bool) -> bool {
+    is_sort || !has_spilled
+}
+
+/// Returns the bytes that a share compares for a request of an aggregate that has spilled: those held, and those requested.
+///
+/// At its end the aggregate reads its files by one reservation, as many at a time as it gets bytes for. Then it requests bytes for its
+/// groups by another reservation, fewer than for a file, and fails if they are refused. So a reservation with all its bytes, `size` of
+/// `held`, must leave as many bytes as it requests. Any other reservation counts by itself, because the rest cannot be spilled.
+pub(crate) fn aggregate_in_share(held: u64, size: u64, requested: u64) -> (u64, u64) {
+    match size > 0 && size == held {
+        true => (held, requested.saturating_mul(2)),
+        false => (size, requested),
+    }
+}
+
+/// Prefix of the options of the runtime: its pool, its disk and its caches. No tenant may change them.
+///
+/// `SET datafusion.runtime.memory_limit` replaces the pool of any other session. From apache/datafusion#22626 on it asks the pool
+/// first, by `MemoryPool::try_resize`, and replaces the pool if that fails. So `GroupPool` must then override the method and never
+/// fail: the group's `max` becomes the smaller of the limit that it was made with and the new one.
+#[cfg(feature = "sql")]
+pub(crate) const RUNTIME: &str = "datafusion.runtime.";
+
+/// Options that a tenant may set: those that change how text is read and shown, and nothing that runs.
+#[cfg(feature = "sql")]
+pub(crate) const MAY_SET: [&str; 9] = [
+    "datafusion.execution.time_zone",
+    "datafusion.explain.",
+    "datafusion.format.",
+    // Not the parser's recursion limit, nor what keeps more for each word.
+    "datafusion.sql_parser.default_null_ordering",
+    "datafusion.sql_parser.dialect",
+    "datafusion.sql_parser.enable_ident_normalization",
+    "datafusion.sql_parser.map_string_types_to_utf8view",
+    "datafusion.sql_parser.parse_float_as_decimal",
+    "datafusion.sql_parser.support_varchar_with_length",
+];
+
+/// A source that must not be wrapped: the plan around it puts its rows there.
+#[cfg(feature = "sql")]
+pub(crate) const KEEPS_ITS_PLACE: &str = "WorkTableExec";
+
+/// Bytes charged for each part of a plan. An expression takes 112 bytes and a node 176, beside what they point to.
+#[cfg(feature = "sql")]
+pub(crate) const PART_BYTES: usize = 512;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn merges_have_rows() {
+        let rows = |merge| of_sorted_rows(merge);
+        assert_eq!(
+            rows("ExternalSorterMerge[3]").as_deref(),
+            Some("ExternalSorter[3]")
+        );
+        for other in [
+            "ExternalSorter[3]",
+            "RepartitionExec[Merge 12]",
+            "Merge",
+            "",
+        ] {
+            assert_eq!(rows(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn groups_find_room_beside_files() {
+        // Of a share of 90 bytes, files of 30 bytes each get 60, and the groups get 30.
+        assert_eq!(aggregate_in_share(0, 0, 30), (0, 30));
+        assert_eq!(aggregate_in_share(30, 30, 30), (30, 60));
+        assert_eq!(aggregate_in_share(60, 60, 30), (60, 60));
+        assert_eq!(aggregate_in_share(60, 0, 30), (0, 30));
+        assert_eq!(aggregate_in_share(60, 20, 30), (20, 30));
+    }
+}
