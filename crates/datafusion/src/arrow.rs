@@ -13,6 +13,9 @@ use crate::pool::GroupPool;
 /// claims memory that is in use already. A reservation that exceeds a limit makes the next [`Group::try_charge`] below
 /// that limit fail. Reservations are charged to the query's own group, not to an operator's, and keep it charged after
 /// the end of the pool.
+///
+/// Arrow 59 reserves the bytes of a buffer that is claimed again before it returns those of the first claim. For that moment they count
+/// twice ([apache/arrow-rs#10301](https://github.com/apache/arrow-rs/pull/10301)), so a peak may be too high by them.
 impl MemoryPool for GroupPool {
     fn reserve(&self, size: usize) -> Box<dyn MemoryReservation> {
         let group = self.group().clone();

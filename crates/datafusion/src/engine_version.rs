@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`NEVER_REFUSED`] | a repartition that does not hang: apache/datafusion#24891 |
 //! | [`of_sorted_rows`], for the bytes kept in `sort.rs` | a sort that keeps its workspace while it spills: apache/datafusion#24740 |
-//! | [`aggregate_in_share`], [`may_be_asked`] | an aggregate that leaves room for its groups when it reads its files |
+//! | [`aggregate_in_share`], [`is_aggregate`], [`may_be_asked`] | an aggregate that leaves room for its groups when it reads its files |
 //! | [`RUNTIME`] | a pool that `SET` can resize: apache/datafusion#22626 |
 //! | [`MAY_SET`], [`KEEPS_ITS_PLACE`], [`PART_BYTES`] | options, operators and sizes of a plan that are new |
 //!
@@ -36,6 +36,11 @@ pub(crate) fn is_merge(consumer: &str) -> bool {
 /// refused while it reads its files.
 pub(crate) fn may_be_asked(has_spilled: bool, is_sort: bool) -> bool {
     is_sort || !has_spilled
+}
+
+/// Returns whether a consumer is an aggregate.
+pub(crate) fn is_aggregate(consumer: &str) -> bool {
+    consumer.contains("AggregateStream")
 }
 
 /// Returns the bytes that a share compares for a request of an aggregate that has spilled: those held, and those requested.

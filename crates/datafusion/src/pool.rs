@@ -675,7 +675,7 @@ impl GroupPool {
             // A merge of rows in memory has what these return, and cannot do without.
             let is_part =
                 |(sort, part): &(Arc<Sort>, Part)| *part == Part::Rows || sort.reads_files();
-            let (counted, asked) = self.counted_in_share(reservation, &sort, held, bytes);
+            let (counted, asked) = self.counted_in_share(reservation, held, bytes);
             if sort.as_ref().is_none_or(is_part)
                 && let Err(standing) = self.check_share(share, counted, asked)
             {
@@ -719,20 +719,18 @@ impl GroupPool {
     fn counted_in_share(
         &self,
         reservation: &MemoryReservation,
-        sort: &Option<(Arc<Sort>, Part)>,
         held: &Held,
         bytes: u64,
     ) -> (u64, u64) {
-        let entry = self.table.find(reservation.consumer().id());
+        let (consumer, held) = (reservation.consumer(), held.bytes());
         // Relaxed: as in `is_to_spill`.
-        let has_spilled = entry.is_some_and(|entry| entry.has_spilled.load(Ordering::Relaxed));
-        match sort.is_none() && has_spilled {
-            true => {
-                let size = reservation.size() as u64;
-                engine_version::aggregate_in_share(held.bytes(), size, bytes)
-            }
-            false => (held.bytes(), bytes),
+        let spilled = |entry: &Entry| entry.has_spilled.load(Ordering::Relaxed);
+        if !self.table.find(consumer.id()).is_some_and(spilled)
+            || !engine_version::is_aggregate(consumer.name())
+        {
+            return (held, bytes);
         }
+        engine_version::aggregate_in_share(held, reservation.size() as u64, bytes)
     }
 
     /// Checks a request against a share, unless there is enough for all. If the share is too small, the grant becomes larger first, if that

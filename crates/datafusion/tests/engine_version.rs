@@ -167,7 +167,7 @@ async fn an_aggregate_needs_bytes_beside_those_for_its_files() {
     });
     assert!(
         is_beside,
-        "an aggregate has one reservation: remove `aggregate_in_share` and look at `may_be_asked`"
+        "an aggregate has one reservation: remove `aggregate_in_share` and `is_aggregate`, and look at `may_be_asked`"
     );
 }
 

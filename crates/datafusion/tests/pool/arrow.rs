@@ -25,6 +25,25 @@ fn claimed_buffers_are_charged() {
     assert_eq!(usage(&tenant), 0);
 }
 
+/// Arrow 59 charges a repeated claim before it returns the one before: apache/arrow-rs#10301.
+#[test]
+fn a_buffer_claimed_again_counts_twice_for_a_moment() {
+    let tenant = tenant(10 * MIB);
+    let pool = child(&tenant, "query").pool();
+    let buffer = Buffer::from_vec(vec![0_u8; MIB]);
+    buffer.claim(&*pool);
+    assert_eq!(tenant.peak(), MIB as u64);
+    buffer.claim(&*pool);
+    assert_eq!(usage(&tenant), MIB);
+    assert_eq!(
+        tenant.peak(),
+        2 * MIB as u64,
+        "Arrow counts a repeated claim once: remove this test, and what arrow.rs and docs/guides/real-bytes.md say of it"
+    );
+    drop(buffer);
+    assert_eq!(usage(&tenant), 0);
+}
+
 #[test]
 fn reservations_change_their_size() {
     let tenant = tenant(10 * MIB);
