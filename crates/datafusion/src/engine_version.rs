@@ -5,13 +5,16 @@
 //! | [`NEVER_REFUSED`] | a repartition that does not hang: apache/datafusion#24891 |
 //! | [`of_sorted_rows`], for the bytes kept in `sort.rs` | a sort that keeps its workspace while it spills: apache/datafusion#24740 |
 //! | [`aggregate_in_share`], [`is_aggregate`], [`may_be_asked`] | an aggregate that leaves room for its groups when it reads its files |
+//! | [`exhausted`] | a sort-merge join whose refusal stays `ResourcesExhausted` without a disk |
 //! | [`RUNTIME`] | a pool that `SET` can resize: apache/datafusion#22626 |
 //! | [`MAY_SET`], [`KEEPS_ITS_PLACE`], [`PART_BYTES`] | options, operators and sizes of a plan that are new |
 //!
-//! `tests/engine_version.rs` shows each of the first four. Its tests fail with a version that behaves otherwise, and say what to remove.
+//! `tests/engine_version.rs` shows each of the first five. Its tests fail with a version that behaves otherwise, and say what to remove.
 //!
 //! One change needs nothing here. A sort-merge join of 55.2 spills, and registers as a consumer that cannot. With
 //! apache/datafusion#25250 it says that it can. The pool goes by that word, so shares and requests to spill reach it then.
+
+use datafusion_common::DataFusionError;
 
 /// Operators that `TenantEngine` never refuses. A repartition that is refused while two of its inputs write to disk may never end.
 #[cfg(feature = "sql")]
@@ -52,6 +55,18 @@ pub(crate) fn aggregate_in_share(held: u64, size: u64, requested: u64) -> (u64, 
     match size > 0 && size == held {
         true => (held, requested.saturating_mul(2)),
         false => (size, requested),
+    }
+}
+
+/// Returns the text of an error that is about memory. A sort-merge join that may not write files hides it in an error of another kind.
+pub(crate) fn exhausted(root: &DataFusionError) -> Option<&str> {
+    match root {
+        DataFusionError::ResourcesExhausted(text) => Some(text),
+        DataFusionError::Execution(text) => {
+            let text = text.strip_suffix(". Disk spilling disabled.")?;
+            Some(text.strip_prefix("Resources exhausted: ").unwrap_or(text))
+        }
+        _ => None,
     }
 }
 

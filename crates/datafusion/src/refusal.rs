@@ -13,6 +13,7 @@ use bursar::{Bytes, ChargeError, Group, Level, printable};
 use datafusion_common::DataFusionError;
 use datafusion_execution::memory_pool::MemoryReservation;
 
+use crate::engine_version;
 use crate::operators::Live;
 use crate::report::{OperatorReport, QueryReport};
 use crate::share::Standing;
@@ -146,12 +147,12 @@ fn write_tree_around(
 
 /// The resource that an error refuses, and its text.
 fn refused(root: &DataFusionError) -> Option<(Resource, String)> {
-    if let DataFusionError::ResourcesExhausted(text) = root {
+    if let Some(text) = engine_version::exhausted(root) {
         let resource = match text.contains(DISK_LIMIT) {
             true => Resource::SpillSpace,
             false => Resource::Memory,
         };
-        return Some((resource, text.clone()));
+        return Some((resource, text.to_owned()));
     }
     let mut cause: Option<&(dyn Error + 'static)> = Some(root);
     while let Some(error) = cause {

@@ -64,6 +64,9 @@ const LEAST_UNTOLD: u64 = 32 << 10;
 /// [`grow`](datafusion_execution::memory_pool::MemoryPool::grow) has left too little. A repartition that is refused
 /// writes that batch to disk and goes on.
 ///
+/// An aggregate that has spilled leaves as many bytes of its share as it requests, while it reads its files or takes more rows. It
+/// needs them for its groups beside the files.
+///
 /// A spiller whose share became smaller than its bytes, because others came later, keeps the bytes until it asks for
 /// more.
 #[derive(Clone)]

@@ -8,16 +8,16 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 
 use bursar::{Limits, Memory};
-use bursar_datafusion::{GroupPool, PoolBuilder};
+use bursar_datafusion::{GroupPool, PoolBuilder, RefusalText};
 use bytes::Bytes;
 use datafusion::arrow::array::RecordBatch;
-use datafusion::error::Result;
-use datafusion::execution::disk_manager::DiskManager;
+use datafusion::error::{DataFusionError, Result};
+use datafusion::execution::disk_manager::{DiskManager, DiskManagerMode};
 use datafusion::execution::memory_pool::{
     GreedyMemoryPool, MemoryConsumer, MemoryPool, MemoryReservation,
 };
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
-use datafusion::execution::{SpillFile, SpillWriter, TempFileFactory};
+use datafusion::execution::{SessionStateBuilder, SpillFile, SpillWriter, TempFileFactory};
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, SpillMetrics};
 use datafusion::physical_plan::spill::{SpillManager, spill_pool};
 use datafusion::prelude::{SessionConfig, SessionContext};
@@ -189,6 +189,36 @@ async fn a_sort_merge_join_says_that_it_cannot_spill() {
     assert!(
         pool.calls("SMJStream").iter().any(|call| call.kind == says),
         "a sort-merge join says that it can spill: remove this test and the last paragraph of engine_version.rs"
+    );
+}
+
+#[tokio::test]
+async fn a_sort_merge_join_without_a_disk_hides_its_refusal() {
+    let (_memory, builder) = group_pool(16 * KIB);
+    let disk = DiskManager::builder().with_mode(DiskManagerMode::Disabled);
+    let runtime = RuntimeEnvBuilder::new()
+        .with_memory_pool(builder.build())
+        .with_disk_manager_builder(disk);
+    // Without sorts, which would be refused first.
+    let state = SessionStateBuilder::new_with_default_features()
+        .with_config(
+            SessionConfig::new()
+                .with_target_partitions(2)
+                .set_bool("datafusion.optimizer.prefer_hash_join", false),
+        )
+        .with_runtime_env(runtime.build_arc().unwrap())
+        .with_physical_optimizer_rules(Vec::new());
+    let session = SessionContext::new_with_state(state.build());
+    let sql = format!("SELECT a.n FROM {ROWS} AS a JOIN {ROWS} AS b ON a.s = b.s");
+    let error = rows(&session, &sql).await.unwrap_err();
+    let text = RefusalText::of(&error).unwrap();
+    assert!(
+        text.message.starts_with("cannot reserve ") && !text.hint.contains("disabled"),
+        "{text:?}"
+    );
+    assert!(
+        !matches!(error.find_root(), DataFusionError::ResourcesExhausted(_)),
+        "the refusal is not hidden: let `exhausted` look for `ResourcesExhausted` alone"
     );
 }
 

@@ -566,7 +566,7 @@ enum Pool {
 
 const POOLS: [Pool; 4] = [Pool::Greedy, Pool::Group, Pool::Fair, Pool::Share];
 
-/// What a run leaves.
+/// Outcome of a run.
 struct Run {
     rows: Result<usize>,
     spilled: usize,

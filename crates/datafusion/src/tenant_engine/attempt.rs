@@ -21,7 +21,7 @@ use super::settings::Tenant;
 use super::shape;
 use super::source_wait::wait_at_sources;
 use super::yielder::{Yielder, stopped};
-use crate::engine_version::NEVER_REFUSED;
+use crate::engine_version::{self, NEVER_REFUSED};
 use crate::pool::GroupPool;
 use crate::refusal::REFUSED;
 use crate::share::FairShare;
@@ -399,9 +399,9 @@ impl Query {
         turn: Turn,
         error: DataFusionError,
     ) -> Result<Refused> {
-        let needed = match error.find_root() {
+        let needed = match engine_version::exhausted(error.find_root()) {
             // The disk's limit has the same error, and no pool's text.
-            DataFusionError::ResourcesExhausted(text)
+            Some(text)
                 if text.contains(REFUSED)
                     && text.contains(&printable(&pool.group().path()).to_string()) =>
             {
