@@ -66,12 +66,11 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
-/// The guide whose example needs this crate: it is compiled and run.
-#[cfg(doctest)]
+/// The guides whose examples need this crate: they are compiled and run.
+#[cfg(all(doctest, feature = "sql"))]
 mod guides {
     #[doc = include_str!("../../../docs/guides/datafusion.md")]
     mod datafusion {}
-    #[cfg(feature = "sql")]
     #[doc = include_str!("../../../docs/guides/sql.md")]
     mod sql {}
 }

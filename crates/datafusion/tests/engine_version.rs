@@ -257,10 +257,12 @@ async fn a_refused_loop_join_loses_rows_without_a_partner() {
     assert_eq!(rows(&session(pool), sql).await.unwrap(), 6000);
 }
 
-/// Spill files in memory. The first write of a batch runs `meanwhile`.
+type Meanwhile = Box<dyn FnOnce() + Send>;
+
+/// Spill files in memory. The first write runs `meanwhile`.
 #[derive(Clone, Default)]
 struct Files {
-    meanwhile: Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>,
+    meanwhile: Arc<Mutex<Option<Meanwhile>>>,
     bytes: Arc<Mutex<Vec<u8>>>,
 }
 

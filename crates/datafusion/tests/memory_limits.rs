@@ -343,7 +343,6 @@ const SCENARIOS: &[Scenario] = &[
         is_optimized: false,
         limit: 16 * KIB,
         ends: [Refused("for SMJStream[0]"); 4],
-        ..USUAL
     },
     Scenario {
         name: "sort-merge join that spills",
