@@ -60,18 +60,10 @@ duckdb::data_ptr_t resize(duckdb::PrivateAllocatorData *data, duckdb::data_ptr_t
     return duckdb::data_ptr_t(moved);
 }
 
-duckdb::DBConfig configuration(bursar_group group, const char *directory) {
-    duckdb::DBConfig config;
-    config.allocator = duckdb::make_uniq<duckdb::Allocator>(take, give, resize, duckdb::make_uniq<Tenant>(group));
-    config.SetOptionByName("temp_directory", duckdb::Value(directory));
-    config.SetOptionByName("threads", duckdb::Value::BIGINT(2));
-    return config;
-}
-
 }  // namespace
 
 struct duck {
-    duck(bursar_group group, duckdb::DBConfig config) : database(nullptr, &config), connection(database) {
+    duck(bursar_group group, duckdb::DBConfig &config) : database(nullptr, &config), connection(database) {
         if (bursar_add_reclaimer(group, 0, shrink, this, finish, &reclaimer, nullptr)) {
             throw duckdb::IOException("no reclaimer can be added");
         }
@@ -108,7 +100,11 @@ extern "C" {
 /* DuckDB in memory, with a directory for the blocks that it moves out. Null if it cannot be opened. */
 duck *duck_open(bursar_group group, const char *directory) {
     try {
-        return new duck(group, configuration(group, directory));
+        duckdb::DBConfig config;
+        config.allocator = duckdb::make_uniq<duckdb::Allocator>(take, give, resize, duckdb::make_uniq<Tenant>(group));
+        config.SetOptionByName("temp_directory", duckdb::Value(directory));
+        config.SetOptionByName("threads", duckdb::Value::BIGINT(2));
+        return new duck(group, config);
     } catch (...) {
         return nullptr;
     }
@@ -121,8 +117,9 @@ int64_t duck_run(duck *self, const char *sql, uint64_t memory, char *text, size_
         self->database.instance->GetBufferManager().SetMemoryLimit(memory);
         auto result = self->connection.Query(sql);
         if (!result->HasError()) {
-            auto value = result->RowCount() > 0 ? result->GetValue(0, 0) : duckdb::Value();
-            return value.IsNull() ? 0 : value.GetValue<int64_t>();
+            auto chunk = result->Fetch();
+            auto value = chunk && chunk->size() > 0 ? chunk->GetValue(0, 0) : duckdb::Value();
+            return value.IsNull() ? 0 : value.template GetValue<int64_t>();
         }
         snprintf(text, length, "%s", result->GetError().c_str());
     } catch (const std::exception &error) {

@@ -66,10 +66,12 @@ impl Drop for Duck {
 }
 
 const ROWS: i64 = 8_000_000;
-/// DuckDB's own limit while it may take all that there is.
-const MEMORY: u64 = 1 << 30;
-/// Limit of DuckDB's group, beyond its table, for the query that is refused.
-const TOO_LITTLE: u64 = 64 * MIB;
+/// DuckDB's own limit: above it, it moves blocks to its file.
+const MEMORY: u64 = 96 * MIB;
+/// An own limit of DuckDB that is of no use, because its group has less.
+const TOO_MUCH: u64 = 1 << 30;
+/// An own limit of DuckDB that leaves room in its group.
+const LITTLE: u64 = 64 * MIB;
 
 /// Fills a table of DuckDB, runs a query of DataFusion that needs its memory, and one of DuckDB that a limit refuses.
 pub async fn story(memory: &Memory, engine: &Group, tables: &Tables) -> Result<(), Box<dyn Error>> {
@@ -94,9 +96,9 @@ pub async fn story(memory: &Memory, engine: &Group, tables: &Tables) -> Result<(
         return Err("DuckDB gave nothing back, or lost rows".into());
     }
 
-    group.set_limits(Limits::max(TOO_LITTLE + usage(&group)))?;
+    group.set_limits(Limits::max(MEMORY))?;
     let large = "SELECT count(*) FROM (SELECT h, list(id) FROM t GROUP BY h)";
-    let Err(refusal) = duck.run(large, MEMORY) else {
+    let Err(refusal) = duck.run(large, TOO_MUCH) else {
         return Err("DuckDB's query needs no more than its limit".into());
     };
     println!(
@@ -104,7 +106,7 @@ pub async fn story(memory: &Memory, engine: &Group, tables: &Tables) -> Result<(
         refusal.to_string().lines().next().unwrap_or_default()
     );
     // With a limit of its own below that of the group, DuckDB spills.
-    let spilled = duck.run(large, TOO_LITTLE)?;
+    let spilled = duck.run(large, LITTLE)?;
     println!(
         "The same with a limit of DuckDB's own below the group's, so that it spills: {spilled} groups.\n"
     );
