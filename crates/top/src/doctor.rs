@@ -32,16 +32,21 @@ struct Diagnosis {
     model: String,
     system: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    note: Option<&'static str>,
+    note: Option<String>,
     checks: Vec<CheckResult>,
 }
 
-/// Measurements that are missing for machines like this one.
-const NOTE: Option<&str> = if cfg!(target_arch = "aarch64") {
-    Some("Tested on emulated 64-bit Arm. No speed was measured on real hardware: see docs/arm.md.")
-} else {
-    None
-};
+/// Backends that this build of the tool cannot use, and measurements that are missing for machines like this one.
+fn note() -> Option<String> {
+    let linked = cfg!(target_feature = "crt-static").then_some(
+        "This tool is linked statically, so it cannot use rseq. A server that is linked dynamically, with glibc 2.35 or later, may use it: run doctor from a build with glibc.",
+    );
+    let measured = cfg!(target_arch = "aarch64").then_some(
+        "Tested on emulated 64-bit Arm. No speed was measured on real hardware: see docs/arm.md.",
+    );
+    let notes: Vec<_> = [linked, measured].into_iter().flatten().collect();
+    (!notes.is_empty()).then(|| notes.join(" "))
+}
 
 #[derive(Serialize)]
 struct CheckResult {
@@ -71,7 +76,7 @@ pub fn doctor(global: &Global) -> Result<ExitCode, Failure> {
         nodes: host.nodes(),
         model: cpu_model().unwrap_or_else(|| "unknown CPU".to_owned()),
         system: system::name(),
-        note: NOTE,
+        note: note(),
         checks: report
             .checks
             .iter()
@@ -153,7 +158,7 @@ fn text(diagnosis: &Diagnosis, form: Markup) -> String {
         diagnosis.model,
         diagnosis.system
     )));
-    if let Some(note) = diagnosis.note {
+    if let Some(note) = &diagnosis.note {
         text.push('\n');
         text.push_str(&form.paragraph(note));
     }

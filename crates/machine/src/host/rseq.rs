@@ -91,7 +91,12 @@ pub(super) fn registration() -> Result<isize, &'static str> {
     // SAFETY: as above.
     let size = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__rseq_size".as_ptr()) };
     if offset.is_null() || size.is_null() {
-        return Err("this C library has no __rseq_offset (glibc 2.35 and later have it)");
+        // No C library answers `dlsym` in a static program, whichever symbols it has.
+        return Err(if cfg!(target_feature = "crt-static") {
+            "this program is linked statically, and Bursar cannot look up __rseq_offset there; link it dynamically with glibc 2.35 or later"
+        } else {
+            "this C library has no __rseq_offset (glibc 2.35 and later have it)"
+        });
     }
     // SAFETY: glibc's ABI: `__rseq_size` is an `unsigned int` that never changes after start-up.
     if unsafe { *size.cast::<u32>() } == 0 {
