@@ -715,6 +715,12 @@ impl<M: Machine> Widener<M> {
             .widen(self.grant, &self.group, more, self.is_before_asks)
     }
 
+    /// Whether asks, or queries that run, wait for a limit on the way of the grant. For a query that may end early if it keeps others waiting.
+    pub fn others_wait(&self) -> bool {
+        self.inner
+            .with(|ledger, _, _| ledger.others_wait(self.grant))
+    }
+
     /// Draws from the bytes that are kept for queries that are asked to give back memory ([`crate::Yielding::spill_credit`]), if this one is asked now
     /// ([`crate::Engine::ask`]) and has not answered. They are charged to the group of the grant, and to no limit twice. Return them before the answer.
     ///

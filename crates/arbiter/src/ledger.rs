@@ -1399,12 +1399,7 @@ impl<M: Machine> Ledger<M> {
         if grant.is_shrinking {
             return Err(NotWidened::Busy);
         }
-        let is_awaited = |&(.., number): &Rank| {
-            let blocked_at = self.tenants[&number].blocked_at;
-            blocked_at.is_some_and(|at| grant.chain.contains(&at))
-        };
-        let others_wait = !grant.goes_first
-            && (self.ranks.iter().any(is_awaited) || self.is_awaited_by_growers(&grant.chain));
+        let others_wait = !grant.goes_first && self.is_awaited(&grant.chain);
         if others_wait && (!is_before_asks || self.is_kept_from(id, now_ns)) {
             return Err(NotWidened::OthersWait);
         }
@@ -1422,6 +1417,21 @@ impl<M: Machine> Ledger<M> {
             true => Ok(wished.min(room)),
             false => Err(NotWidened::NoRoom),
         }
+    }
+
+    /// Whether an ask or a query that runs waits for a level.
+    fn is_awaited(&self, chain: &[u32]) -> bool {
+        let is_awaited = |&(.., number): &Rank| {
+            let blocked_at = self.tenants[&number].blocked_at;
+            blocked_at.is_some_and(|at| chain.contains(&at))
+        };
+        self.ranks.iter().any(is_awaited) || self.is_awaited_by_growers(chain)
+    }
+
+    /// Whether others wait for a limit on the way of a grant.
+    pub(crate) fn others_wait(&self, id: u64) -> bool {
+        let grant = self.grants.get(&id);
+        grant.is_some_and(|grant| self.is_awaited(&grant.chain))
     }
 
     /// Bytes that a grant may have now; `u64::MAX` for no limit, and `None` if it has ended.

@@ -1,6 +1,6 @@
 //! Charges that never wait, bytes by number, and charges from stock: for engines, pools and allocators.
 
-use bursar_machine::{Host, Machine, Outcome, Slot};
+use bursar_machine::{AtomicWord, Host, Machine, MemoryOrder, Outcome, Slot};
 
 pub use crate::account::Account;
 use crate::charge::Charge;
@@ -44,6 +44,18 @@ impl<'a, M: Machine> Engine<'a, M> {
     /// The group's number in its memory. As long as a handle of the group exists, no other group of that memory has it.
     pub fn number(self) -> u32 {
         self.group.index()
+    }
+
+    /// Whether a charge waits for the group's limit, or for one above ([`Group::charge_async`]). Takes no lock; a charge that comes or leaves at
+    /// this moment counts or not.
+    pub fn has_waiters(self) -> bool {
+        let core = self.group.core();
+        let mut chain = core.tree().chain(self.group.index());
+        // Relaxed: the answer may be old when it is used.
+        chain.any(|at| {
+            let settings = &core.counters.counter(at).settings;
+            settings.waiting.load(MemoryOrder::Relaxed) != 0
+        })
     }
 
     /// Charges as [`Group::try_charge`] does, but never waits, takes no lock, calls nothing, and is async-signal-safe. It looks

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use bursar::Group;
 use bursar_arbiter::{Admit, AdmitError, Arbiter, Ask};
@@ -48,7 +49,11 @@ static NEXT: AtomicU64 = AtomicU64::new(1);
 pub fn ask_for<Q>(tenant: &Group, request: &Request<Q>, default_bytes: u64) -> Ask {
     let length = request.headers().get(CONTENT_LENGTH);
     let length = length.and_then(|length| length.to_str().ok()?.parse().ok());
-    let bytes = length.unwrap_or(default_bytes).max(1);
+    ask_bytes(tenant, length.unwrap_or(default_bytes).max(1))
+}
+
+/// An ask for bytes, with a name that no other ask has.
+pub(crate) fn ask_bytes(tenant: &Group, bytes: u64) -> Ask {
     // Relaxed: only unique.
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     Ask::new(tenant, format!("request-{number}"))
@@ -78,9 +83,14 @@ pub fn refusal(error: &AdmitError, tenant: &Group) -> Response<String> {
     let mut response = Response::new(error.to_string());
     *response.status_mut() = status;
     if let Some(after) = after {
-        let seconds = after.as_secs_f64().ceil().max(1.0) as u64;
-        let headers = response.headers_mut();
-        headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
+        set_retry_after(&mut response, after);
     }
     response
+}
+
+/// Says after how long to ask again, in whole seconds and at least one.
+pub(crate) fn set_retry_after<B>(response: &mut Response<B>, after: Duration) {
+    let seconds = after.as_secs_f64().ceil().max(1.0) as u64;
+    let headers = response.headers_mut();
+    headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
 }

@@ -127,7 +127,8 @@ where
                     }
                     ready!(service.poll_ready(context))?;
                     let granted = grant.take().expect("polled after it was ready");
-                    let request = request.take().expect("it was not served yet");
+                    let mut request = request.take().expect("it was not served yet");
+                    request.extensions_mut().insert(granted.widener());
                     State::Served {
                         future: serve(service, request, granted.group()),
                         grant: Some(granted),

@@ -89,11 +89,21 @@ mod guides {
 mod admission;
 mod asked;
 mod body;
+mod body_error;
+mod body_layer;
+mod body_policy;
+mod charged_body;
 mod future;
 mod layer;
+mod pace;
+mod purse;
 
 pub use admission::Admission;
 pub use asked::{Asked, ask_for, refusal};
 pub use body::TenantBody;
+pub use body_error::BodyError;
+pub use body_layer::{BodyFuture, BodyLayer, BodyService};
+pub use body_policy::BodyPolicy;
+pub use charged_body::ChargedBody;
 pub use future::TenantFuture;
 pub use layer::{TenantLayer, TenantService};

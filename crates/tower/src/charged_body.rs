@@ -1,0 +1,212 @@
+//! Bodies whose chunks are paid for before they are handed on.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bursar_alloc::outside;
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use pin_project_lite::pin_project;
+
+use crate::body_error::BodyError;
+use crate::body_policy::STEP_BYTES;
+use crate::pace::Pace;
+use crate::purse::{Paid, Purse, Reserve, Waiting};
+
+/// Any error, as axum, hyper and tonic take it.
+pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// A shorter chunk is copied: it would keep the whole buffer that it was read into, which nobody pays for. As large as the first buffer
+/// of an HTTP/1 connection of hyper.
+const SMALL_BYTES: usize = 8 << 10;
+/// Least bytes that a chunk is charged: the blocks of its copy and of its owner, about.
+const CHUNK_MIN: u64 = 256;
+
+pin_project! {
+    /// A request's body. Each chunk is charged to the request's group before it is handed on, until its last [`Bytes`] is dropped.
+    ///
+    /// While the memory is not there, the body reads nothing. So the connection reads nothing either, and TCP or HTTP/2 holds the
+    /// client back. A chunk of more than 8 KiB is handed on without a copy. One of fewer than 256 bytes is charged as 256.
+    ///
+    /// Its error is that of the inner body, or a [`crate::BodyError`].
+    pub struct ChargedBody<B> {
+        #[pin]
+        body: B,
+        // None for a body that is not charged.
+        intake: Option<Intake>,
+    }
+}
+
+/// State of a body that is charged.
+struct Intake {
+    purse: Arc<Purse>,
+    reserve: Reserve,
+    /// Bytes that were read and are not paid for.
+    unpaid: Bytes,
+    waiting: Option<Waiting>,
+    pace: Pace,
+}
+
+/// The owner of a chunk.
+struct Chunk {
+    data: Bytes,
+    // It goes after the data.
+    _paid: Paid,
+}
+
+impl AsRef<[u8]> for Chunk {
+    fn as_ref(&self) -> &[u8] {
+        &self.data
+    }
+}
+
+impl Intake {
+    /// Pays for the first of the bytes that were read, and hands these on.
+    fn poll_pay(&mut self, context: &mut Context<'_>) -> Poll<Result<Bytes, BodyError>> {
+        let cost = (self.unpaid.len() as u64).max(CHUNK_MIN);
+        let (paid, bytes) = match self.reserve.take(cost, context) {
+            Some(taken) => taken,
+            None => {
+                let bytes = cost.min(STEP_BYTES);
+                let new = || Waiting::new(&self.purse, bytes);
+                let waiting = self.waiting.get_or_insert_with(new);
+                let charge = ready!(waiting.poll(&self.purse, context))?;
+                (Paid::Charge { _charge: charge }, bytes)
+            }
+        };
+        self.waiting = None;
+        let length =
+            usize::try_from(bytes).map_or(self.unpaid.len(), |bytes| bytes.min(self.unpaid.len()));
+        let data = self.unpaid.split_to(length);
+        // Paid for already, so not counted by the allocator as well.
+        Poll::Ready(Ok(outside(|| {
+            let data = match length < SMALL_BYTES {
+                true => Bytes::copy_from_slice(&data),
+                false => data,
+            };
+            Bytes::from_owner(Chunk { data, _paid: paid })
+        })))
+    }
+
+    /// Gives back what is reserved.
+    fn release(&mut self) {
+        self.reserve = Reserve::Spent;
+        self.unpaid = Bytes::new();
+        self.waiting = None;
+    }
+
+    fn fail<T>(&mut self, error: BodyError) -> Poll<Option<Result<T, BoxError>>> {
+        self.release();
+        // The first one counts.
+        let _ = self.purse.ended.set(error.clone());
+        Poll::Ready(Some(Err(error.into())))
+    }
+}
+
+impl<B> ChargedBody<B> {
+    pub(crate) fn uncharged(body: B) -> Self {
+        Self { body, intake: None }
+    }
+
+    pub(crate) fn charged(body: B, purse: Arc<Purse>, reserve: Reserve) -> Self {
+        let intake = Intake {
+            purse,
+            reserve,
+            unpaid: Bytes::new(),
+            waiting: None,
+            pace: Pace::default(),
+        };
+        Self {
+            body,
+            intake: Some(intake),
+        }
+    }
+}
+
+impl<B> fmt::Debug for ChargedBody<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let group = self.intake.as_ref().map(|intake| &intake.purse.group);
+        f.debug_struct("ChargedBody")
+            .field("group", &group)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<B> Body for ChargedBody<B>
+where
+    B: Body<Data = Bytes>,
+    B::Error: Into<BoxError>,
+{
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let mut this = self.project();
+        let Some(intake) = this.intake else {
+            return this.body.poll_frame(context).map_err(Into::into);
+        };
+        if intake.purse.ended.get().is_some() {
+            return Poll::Ready(None);
+        }
+        if intake.unpaid.is_empty() {
+            match this.body.as_mut().poll_frame(context) {
+                Poll::Pending => {
+                    return match intake.pace.wait(&intake.purse, context) {
+                        Ok(()) => Poll::Pending,
+                        Err(error) => intake.fail(error),
+                    };
+                }
+                Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
+                    Ok(data) if data.is_empty() => {
+                        return Poll::Ready(Some(Ok(Frame::data(data))));
+                    }
+                    Ok(data) => {
+                        intake.pace.received(data.len());
+                        intake.unpaid = data;
+                    }
+                    Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
+                },
+                Poll::Ready(end) => {
+                    intake.release();
+                    return Poll::Ready(end.map(|end| end.map_err(Into::into)));
+                }
+            }
+        }
+        let paid = ready!(intake.poll_pay(context));
+        match paid {
+            Ok(data) => {
+                if intake.unpaid.is_empty() && this.body.is_end_stream() {
+                    intake.release();
+                }
+                Poll::Ready(Some(Ok(Frame::data(data))))
+            }
+            Err(error) => intake.fail(error),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.intake {
+            Some(intake) if !intake.unpaid.is_empty() => false,
+            _ => self.body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let mut hint = self.body.size_hint();
+        if let Some(intake) = &self.intake {
+            let unpaid = intake.unpaid.len() as u64;
+            let (lower, upper) = (hint.lower(), hint.upper());
+            hint = SizeHint::new();
+            if let Some(upper) = upper {
+                hint.set_upper(upper.saturating_add(unpaid));
+            }
+            hint.set_lower(lower.saturating_add(unpaid));
+        }
+        hint
+    }
+}
