@@ -1,0 +1,92 @@
+//! The clients, in processes of their own.
+
+use std::io::Read;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+
+use crate::{Result, UPLOAD_BYTES, UPLOADS};
+
+const PART: [u8; 64 << 10] = [7; 64 << 10];
+/// Connections of the tenant that does not upload, and the pause between two requests of one.
+const CONNECTIONS: usize = 4;
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// Uploads all bodies at once, each in at least so many seconds; prints how many were served and refused.
+pub(crate) async fn upload(server: SocketAddr, path: &str, seconds: u64) -> Result<()> {
+    let mut uploads = JoinSet::new();
+    for number in 0..UPLOADS {
+        let head =
+            format!("POST {path} HTTP/1.1\r\nhost: x\r\ncontent-length: {UPLOAD_BYTES}\r\n\r\n");
+        uploads.spawn(async move {
+            // Connections are made one after the other, as far as the queue of the listener reaches.
+            tokio::time::sleep(Duration::from_millis(number)).await;
+            let mut stream = TcpStream::connect(server).await?;
+            stream.write_all(head.as_bytes()).await?;
+            let parts = UPLOAD_BYTES / PART.len() as u64;
+            let pause = Duration::from_secs(seconds) / u32::try_from(parts)?;
+            for _ in 0..parts {
+                stream.write_all(&PART).await?;
+                tokio::time::sleep(pause).await;
+            }
+            Result::Ok(answer(&mut stream, UPLOAD_BYTES).await?)
+        });
+    }
+    let answers = uploads.join_all().await;
+    let served = answers.iter().filter(|answer| answer.is_ok()).count();
+    println!("{served} | {}", answers.len() - served);
+    Ok(())
+}
+
+/// Reads one answer, which must have the number of bytes that were sent.
+async fn answer(stream: &mut TcpStream, sent: u64) -> Result<()> {
+    let end = format!("\r\n\r\n{sent}");
+    let mut answer = Vec::new();
+    while !answer.ends_with(end.as_bytes()) {
+        if stream.read_buf(&mut answer).await? == 0 {
+            return Err("no answer".into());
+        }
+    }
+    Ok(())
+}
+
+/// Asks until the input ends; prints the number of requests, and percentiles of their times.
+pub(crate) async fn ask(server: SocketAddr) -> Result<()> {
+    let (stop, stopped) = tokio::sync::watch::channel(());
+    let mut connections = JoinSet::new();
+    for _ in 0..CONNECTIONS {
+        let stopped = stopped.clone();
+        connections.spawn(async move {
+            let mut stream = TcpStream::connect(server).await?;
+            stream.set_nodelay(true)?;
+            let mut taken = Vec::new();
+            let bytes = PART.len();
+            let head = format!(
+                "POST /count HTTP/1.1\r\nhost: x\r\nother: 1\r\ncontent-length: {bytes}\r\n\r\n"
+            );
+            let request = [head.as_bytes(), &PART].concat();
+            while stopped.has_changed().is_ok() {
+                let began = Instant::now();
+                stream.write_all(&request).await?;
+                answer(&mut stream, bytes as u64).await?;
+                taken.push(began.elapsed());
+                tokio::time::sleep(PAUSE).await;
+            }
+            Result::Ok(taken)
+        });
+    }
+    tokio::task::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new())).await??;
+    drop(stop);
+    let mut taken = Vec::new();
+    for connection in connections.join_all().await {
+        taken.extend(connection?);
+    }
+    taken.sort();
+    let percentile = |percent: usize| taken[(taken.len() - 1) * percent / 100].as_secs_f64() * 1e3;
+    let (middle, high) = (percentile(50), percentile(99));
+    println!("{} | {middle:.2} | {high:.2}", taken.len());
+    Ok(())
+}
