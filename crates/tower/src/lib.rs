@@ -41,7 +41,7 @@
 //!
 //! The group is not charged for these allocations:
 //!
-//! * The connection's own buffers, including those that a request's body arrives in.
+//! * The connection's own buffers. The bytes of a request's body arrive in them: see [bodies](#bodies).
 //! * Tasks that a handler spawns, unless it puts them in the group. Requests carry the group as an extension, so a handler of
 //!   axum's takes it by `Extension(tenant): Extension<Group>`, and spawns `work.in_group(&tenant)` ([`bursar_alloc::InGroupExt`]).
 //! * The output of a panic: [`TenantLayer::new`] calls [`bursar_alloc::panics_charge_nobody`].
@@ -63,6 +63,29 @@
 //! ([`bursar_arbiter::Arbiter::start_ticker`]) notices that. A function that picks `Admission::Granted` for a path, such as that of health
 //! checks, lets these requests through.
 //!
+//! # Bodies
+//! [`BodyLayer`], placed below [`TenantLayer`], charges each chunk of a request's body before it is handed on. It reserves the body's length, or
+//! a window, before the first byte is read ([`BodyPolicy`]). While the memory is not there, the body is not read, so its client is held back.
+//!
+//! ```
+//! use axum::body::Body;
+//! use axum::http::Request;
+//! use axum::{Router, routing::post};
+//! use bursar::{Limits, Memory};
+//! use bursar_tower::{Admission, BodyLayer, BodyPolicy, TenantLayer};
+//!
+//! let memory = Memory::builder().ticker(true).build()?;
+//! let gold = memory.root().child("gold", Limits::max(64 << 20))?;
+//! let tenants = TenantLayer::new(move |_: &Request<Body>| Admission::<Body>::Granted(gold.clone()));
+//! let bodies = BodyLayer::new(|_: &Request<Body>| BodyPolicy::streamed(128 << 10));
+//! let app: Router = Router::new()
+//!     .route("/", post(async |body: Body| drop(body)))
+//!     .layer(bodies)
+//!     .layer(tenants);                                    // runs first
+//! # drop(app);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! # Run a ticker
 //! An allocation or a free calls no callback and does not wait. So it leaves callbacks, and stock that must be taken back,
 //! to the next call that may wait: a reservation that is about to be refused, a limit that is set, or a tick. A server that
@@ -79,11 +102,13 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
-/// The guide whose example needs this crate: it is compiled and run.
+/// The guides whose examples need this crate: they are compiled and run.
 #[cfg(doctest)]
 mod guides {
     #[doc = include_str!("../../../docs/guides/tower.md")]
     mod tower {}
+    #[doc = include_str!("../../../docs/guides/bodies.md")]
+    mod bodies {}
 }
 
 mod admission;

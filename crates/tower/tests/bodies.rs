@@ -434,7 +434,7 @@ async fn a_slow_client_is_ended_only_while_others_wait() {
     assert_eq!(began.elapsed().as_secs(), 60);
     drop(held);
     assert!(waiting.await.is_ok());
-    // Those who wait for another tenant's limit do not count.
+    // A charge that waits for another tenant's limit does not count.
     let other = group
         .memory()
         .root()
@@ -557,4 +557,42 @@ async fn a_body_beyond_its_grant_makes_it_larger_or_is_refused() {
     assert!(answer.headers().contains_key(RETRY_AFTER));
     drop(answer);
     assert_eq!(usage(&group), 6 * MIB);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_client_with_a_grant_is_ended_while_asks_wait() {
+    let group = tenant(MIB);
+    let arbiter = Arbiter::new(&group.memory(), Policy::default());
+    let policy = BodyPolicy::streamed(512 << 10).min_rate(1000);
+    let policy = policy.patience(Duration::from_secs(1000));
+    let (asks, tenant) = (arbiter.clone(), group.clone());
+    let tenants = TenantLayer::new(move |request: &Request<Sent>| {
+        let (ask, tenant) = (policy.ask(&tenant, request), tenant.clone());
+        Admission::Asked(Asked::new(&asks, ask, move |error| refusal(error, &tenant)))
+    });
+    let handler = tower::service_fn(|request: Request<ChargedBody<Sent>>| async {
+        drop(keep(request.into_body()).await);
+        Ok::<_, Infallible>(Answer::default())
+    });
+    let bodies = BodyLayer::new(move |_: &Request<Sent>| policy);
+    let service = tenants.layer(bodies.layer(handler));
+    let (first, sent) = request(None);
+    let mut slow = Box::pin(service.clone().oneshot(sent));
+    assert!(is_pending(slow.as_mut()));
+    // Virtual: no client is judged sooner.
+    assert!(
+        tokio::time::timeout(Duration::from_secs(60), &mut slow)
+            .await
+            .is_err()
+    );
+    let (second, sent) = request(None);
+    let mut waiting = Box::pin(service.oneshot(sent));
+    assert!(is_pending(waiting.as_mut()));
+    assert_eq!(arbiter.admissions().waiting.len(), 1);
+    let ended = slow.await.unwrap();
+    assert_eq!(ended.status(), StatusCode::REQUEST_TIMEOUT);
+    drop((ended, first, second));
+    assert_eq!(waiting.await.unwrap().status(), StatusCode::OK);
+    assert_eq!(usage(&group), 0);
+    assert_eq!(arbiter.admissions().grants, []);
 }
