@@ -95,7 +95,7 @@ impl BodyPolicy {
             Ahead::Whole => length.unwrap_or(STEP_BYTES),
             Ahead::Window(window) => window.min(length.unwrap_or(u64::MAX)),
         };
-        let is_charged = self.ahead != Ahead::Nothing && length != Some(0) && !body.is_end_stream();
+        let is_charged = self.ahead != Ahead::Nothing && !body.is_end_stream();
         is_charged.then_some(bytes)
     }
 }

@@ -18,9 +18,12 @@ use crate::purse::{Paid, Purse, Reserve, Waiting};
 /// Any error, as axum, hyper and tonic take it.
 pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// A shorter chunk is copied: it would keep the whole buffer that it was read into, which nobody pays for. As large as the first buffer
+/// A chunk of fewer bytes is copied: it would keep the whole buffer that it was read into, which nobody pays for. As large as the first buffer
 /// of an HTTP/1 connection of hyper.
-const SMALL_BYTES: usize = 8 << 10;
+const COPIED_MAX: usize = 8 << 10;
+/// The same for a handler that holds its chunks until the body ends. hyper's buffers are up to twice as large as what one read finds. A chunk above
+/// this is seldom: its client sends faster than the handler reads.
+const COPIED_HELD_MAX: usize = 64 << 10;
 /// Least bytes that a chunk is charged: the blocks of its copy and of its owner, about.
 const CHUNK_MIN: u64 = 256;
 
@@ -28,7 +31,8 @@ pin_project! {
     /// A request's body. Each chunk is charged to the request's group before it is handed on, until its last [`Bytes`] is dropped.
     ///
     /// While the memory is not there, the body reads nothing. So the connection reads nothing either, and TCP or HTTP/2 holds the
-    /// client back. A chunk of more than 8 KiB is handed on without a copy. One of fewer than 256 bytes is charged as 256.
+    /// client back. A chunk of up to 8 KiB is copied, and under [`crate::BodyPolicy::buffered`] one of up to 64 KiB. One of fewer than 256 bytes
+    /// may be charged as 256.
     ///
     /// Its error is that of the inner body, or a [`crate::BodyError`].
     pub struct ChargedBody<B> {
@@ -80,9 +84,13 @@ impl Intake {
         let length =
             usize::try_from(bytes).map_or(self.unpaid.len(), |bytes| bytes.min(self.unpaid.len()));
         let data = self.unpaid.split_to(length);
+        let copied_max = match self.reserve {
+            Reserve::Window(_) => COPIED_MAX,
+            Reserve::Whole(_) | Reserve::Spent => COPIED_HELD_MAX,
+        };
         // Paid for already, so not counted by the allocator as well.
         Poll::Ready(Ok(outside(|| {
-            let data = match length < SMALL_BYTES {
+            let data = match length <= copied_max {
                 true => Bytes::copy_from_slice(&data),
                 false => data,
             };

@@ -52,6 +52,10 @@ impl Body for Sent {
         polled.map(|frame| frame.map(Ok))
     }
 
+    fn is_end_stream(&self) -> bool {
+        self.left == Some(0)
+    }
+
     fn size_hint(&self) -> SizeHint {
         self.left.map_or(SizeHint::new(), SizeHint::with_exact)
     }
@@ -209,30 +213,43 @@ async fn a_body_that_is_longer_than_it_said_pays_for_the_rest() {
 
 #[tokio::test(start_paused = true)]
 async fn small_chunks_keep_no_buffer_and_pay_for_their_blocks() {
-    let group = tenant(MIB);
-    let (client, sent) = request(None);
-    let mut body = open(&group, BodyPolicy::streamed(1 << 10), sent)
-        .await
-        .unwrap();
     /// A buffer that says when it is freed.
     struct Buffer(#[expect(dead_code, reason = "counts the buffers")] Arc<()>);
     impl AsRef<[u8]> for Buffer {
         fn as_ref(&self) -> &[u8] {
-            &[1; 8 * KIB]
+            &[1; 128 * KIB]
         }
     }
-    let lives = Arc::new(());
-    let mut chunks = Vec::new();
-    for _ in 0..100 {
-        let mut buffer = Bytes::from_owner(Buffer(lives.clone()));
-        client.send(Frame::data(buffer.split_to(1))).unwrap();
-        drop(buffer);
-        chunks.push(chunk(&mut body).await);
-        assert_eq!(Arc::strong_count(&lives), 1);
+    let streamed = BodyPolicy::streamed(1 << 10);
+    for (policy, length, charged, is_copied) in [
+        (streamed, 1, 256, true),
+        (streamed, 8 * KIB, 8 * KIB, true),
+        (streamed, 9 * KIB, 9 * KIB, false),
+        (BodyPolicy::buffered(), 64 * KIB, 64 * KIB, true),
+        (BodyPolicy::buffered(), 65 * KIB, 65 * KIB, false),
+    ] {
+        let group = tenant(16 * MIB);
+        let (client, sent) = request(None);
+        let mut body = open(&group, policy, sent).await.unwrap();
+        let lives = Arc::new(());
+        let mut chunks = Vec::new();
+        for _ in 0..100 {
+            let mut buffer = Bytes::from_owner(Buffer(lives.clone()));
+            client.send(Frame::data(buffer.split_to(length))).unwrap();
+            drop(buffer);
+            let mut got = 0;
+            while got < length {
+                chunks.push(chunk(&mut body).await);
+                got += chunks.last().map_or(0, Bytes::len);
+            }
+        }
+        assert_eq!(usage(&group), 100 * charged);
+        // The first chunk is in parts.
+        let held = Arc::strong_count(&lives) - 1;
+        assert_eq!(held, if is_copied { 0 } else { 100 }, "{length}");
+        drop((chunks, body));
+        assert_eq!(usage(&group), 0);
     }
-    assert_eq!(usage(&group), 100 * 256);
-    drop((chunks, body));
-    assert_eq!(usage(&group), 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -589,7 +606,8 @@ async fn a_slow_client_with_a_grant_is_ended_while_asks_wait() {
     let mut waiting = Box::pin(service.oneshot(sent));
     assert!(is_pending(waiting.as_mut()));
     assert_eq!(arbiter.admissions().waiting.len(), 1);
-    let ended = slow.await.unwrap();
+    let ended = tokio::time::timeout(Duration::from_secs(60), slow).await;
+    let ended = ended.expect("it is ended").unwrap();
     assert_eq!(ended.status(), StatusCode::REQUEST_TIMEOUT);
     drop((ended, first, second));
     assert_eq!(waiting.await.unwrap().status(), StatusCode::OK);

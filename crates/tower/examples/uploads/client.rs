@@ -5,10 +5,10 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 
-use crate::{Result, UPLOAD_BYTES, UPLOADS};
+use crate::{Result, UPLOAD_BYTES};
 
 const PART: [u8; 64 << 10] = [7; 64 << 10];
 /// Connections of the tenant that does not upload, and the pause between two requests of one.
@@ -16,15 +16,18 @@ const CONNECTIONS: usize = 4;
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// Uploads all bodies at once, each in at least so many seconds; prints how many were served and refused.
-pub(crate) async fn upload(server: SocketAddr, path: &str, seconds: u64) -> Result<()> {
+pub(crate) async fn upload(server: SocketAddr, path: &str, count: u64, seconds: u64) -> Result<()> {
     let mut uploads = JoinSet::new();
-    for number in 0..UPLOADS {
+    for number in 0..count {
         let head =
             format!("POST {path} HTTP/1.1\r\nhost: x\r\ncontent-length: {UPLOAD_BYTES}\r\n\r\n");
         uploads.spawn(async move {
             // Connections are made one after the other, as far as the queue of the listener reaches.
             tokio::time::sleep(Duration::from_millis(number)).await;
-            let mut stream = TcpStream::connect(server).await?;
+            let socket = TcpSocket::new_v4()?;
+            // Otherwise the sockets of a thousand clients take all memory that the kernel has for TCP.
+            socket.set_send_buffer_size(64 << 10)?;
+            let mut stream = socket.connect(server).await?;
             stream.write_all(head.as_bytes()).await?;
             let parts = UPLOAD_BYTES / PART.len() as u64;
             let pause = Duration::from_secs(seconds) / u32::try_from(parts)?;

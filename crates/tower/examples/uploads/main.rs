@@ -4,7 +4,8 @@
 //! ones have CPUs of their own.
 //!
 //! ```sh
-//! cargo run --release -p bursar-tower --example uploads             # some minutes
+//! cargo run --release -p bursar-tower --example uploads             # a few uploads
+//! cargo run --release -p bursar-tower --example uploads -- full     # all; some minutes
 //! cargo run --release -p bursar-tower --example uploads -- cost     # the time of a body of 1 MiB, with the layer and without
 //! ```
 
@@ -31,14 +32,11 @@ static HEAP: Charged<System> = Charged::new(System);
 
 pub(crate) type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
-const UPLOADS: u64 = 1000;
 const UPLOAD_BYTES: u64 = 16 << 20;
 const LIMIT_BYTES: u64 = 256 << 20;
 const WINDOW_BYTES: u64 = 128 << 10;
-/// The longest wait of a body: no upload is to be refused.
+/// The longest wait of a body: no upload may be refused.
 const PATIENCE: Duration = Duration::from_secs(3600);
-/// Time of the other tenant's requests alone.
-const ALONE: Duration = Duration::from_secs(30);
 const SAMPLE: Duration = Duration::from_millis(50);
 
 /// Reads a body, and keeps none of it.
@@ -94,18 +92,42 @@ pub(crate) async fn listen(app: Router) -> Result<SocketAddr> {
     Ok(address)
 }
 
+/// Size of a run.
+struct Scale {
+    uploads: u64,
+    /// Least seconds of an upload under each policy: all go on at once, or 16.
+    streamed: u64,
+    buffered: u64,
+    /// Time of the other tenant's requests alone.
+    alone: Duration,
+}
+
+const QUICK: Scale = Scale {
+    uploads: 20,
+    streamed: 1,
+    buffered: 1,
+    alone: Duration::from_secs(1),
+};
+const FULL: Scale = Scale {
+    uploads: 1000,
+    streamed: 120,
+    buffered: 2,
+    alone: Duration::from_secs(60),
+};
+
 #[tokio::main]
 async fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match arguments[..] {
-        [] => show().await,
+        [] => show(QUICK).await,
+        ["full"] => show(FULL).await,
         ["cost"] => cost::show().await,
-        ["upload", address, path, seconds] => {
-            client::upload(address.parse()?, path, seconds.parse()?).await
+        ["upload", address, path, count, seconds] => {
+            client::upload(address.parse()?, path, count.parse()?, seconds.parse()?).await
         }
         ["ask", address] => client::ask(address.parse()?).await,
-        _ => Err("usage: uploads [cost]".into()),
+        _ => Err("usage: uploads [full|cost]".into()),
     }
 }
 
@@ -132,7 +154,7 @@ async fn said(child: Child) -> Result<String> {
     Ok(String::from_utf8(output.stdout)?.trim().to_owned())
 }
 
-async fn show() -> Result<()> {
+async fn show(scale: Scale) -> Result<()> {
     let memory = Memory::builder().ticker(true).build()?;
     let acme = memory.root().child("acme", Limits::max(LIMIT_BYTES))?;
     let other = memory.root().child("other", Limits::none())?;
@@ -141,25 +163,28 @@ async fn show() -> Result<()> {
         .layer(tenants(&acme, &other));
     let address = listen(app).await?.to_string();
     let bytes = Bytes(UPLOAD_BYTES);
-    println!("{UPLOADS} uploads of {bytes}, limit {}", Bytes(LIMIT_BYTES));
+    let count = scale.uploads.to_string();
+    println!("{count} uploads of {bytes}, limit {}", Bytes(LIMIT_BYTES));
     println!(
         "| uploads | done | refused | s | charged, most | resident, most | others' requests | p50, ms | p99, ms |"
     );
     println!("|---|---|---|---|---|---|---|---|---|");
     let alone = async || -> Result<()> {
         let others = child("0", &["ask", &address])?;
-        tokio::time::sleep(ALONE).await;
-        let (seconds, asked) = (ALONE.as_secs(), said(others).await?);
+        tokio::time::sleep(scale.alone).await;
+        let (seconds, asked) = (scale.alone.as_secs(), said(others).await?);
         println!("| none | | | {seconds} | | | {asked} |");
         Ok(())
     };
     alone().await?;
-    // Seconds of one upload: all at a time, or 16.
-    for (path, seconds) in [("/count", "60"), ("/keep", "1")] {
+    for (path, seconds) in [("/count", scale.streamed), ("/keep", scale.buffered)] {
         let before = resident()?;
         let began = std::time::Instant::now();
         let others = child("0", &["ask", &address])?;
-        let uploads = child("19", &["upload", &address, path, seconds])?;
+        let uploads = child(
+            "19",
+            &["upload", &address, path, &count, &seconds.to_string()],
+        )?;
         let (mut charged, mut most) = (0, 0);
         let mut done = std::pin::pin!(said(uploads));
         let done = loop {
