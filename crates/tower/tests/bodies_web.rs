@@ -2,7 +2,6 @@
 
 use std::alloc::System;
 use std::convert::Infallible;
-use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -289,7 +288,7 @@ fn a_body_that_can_never_fit_is_refused_before_the_client_sends_it() {
 
 /// A bad client, under a limit of 4 MiB. Looks at the status that it sees.
 async fn misbehave(running: &Running, scene: &Scene, case: &str) {
-    const PART: [u8; 64 << 10] = [7; 64 << 10];
+    static PART: [u8; 64 << 10] = [7; 64 << 10];
     let (seen, expected): (String, &[&str]) = match case {
         "longer than its length" => {
             let mut stream = running.say("/keep", "content-length: 1000").await;
@@ -507,16 +506,12 @@ impl Decoder for Raw {
 }
 
 /// A method of a gRPC service: the bytes of all messages of a stream.
-fn sum(
-    mut messages: Streaming<Vec<u8>>,
-) -> impl Future<Output = Result<tonic::Response<Vec<u8>>, Status>> + Send {
-    async move {
-        let mut bytes = 0;
-        while let Some(message) = messages.message().await? {
-            bytes += message.len();
-        }
-        Ok(tonic::Response::new(bytes.to_string().into_bytes()))
+async fn sum(mut messages: Streaming<Vec<u8>>) -> Result<tonic::Response<Vec<u8>>, Status> {
+    let mut bytes = 0;
+    while let Some(message) = messages.message().await? {
+        bytes += message.len();
     }
+    Ok(tonic::Response::new(bytes.to_string().into_bytes()))
 }
 
 #[test]

@@ -2,15 +2,16 @@
 
 use std::io::Read;
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use crate::{Result, UPLOAD_BYTES};
 
-const PART: [u8; 64 << 10] = [7; 64 << 10];
+static PART: [u8; 64 << 10] = [7; 64 << 10];
 /// Connections of the tenant that does not upload, and the pause between two requests of one.
 const CONNECTIONS: usize = 4;
 const PAUSE: Duration = Duration::from_millis(5);
@@ -35,7 +36,7 @@ pub(crate) async fn upload(server: SocketAddr, path: &str, count: u64, seconds: 
                 stream.write_all(&PART).await?;
                 tokio::time::sleep(pause).await;
             }
-            Result::Ok(answer(&mut stream, UPLOAD_BYTES).await?)
+            answer(&mut stream, UPLOAD_BYTES).await
         });
     }
     let answers = uploads.join_all().await;

@@ -2,10 +2,10 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::time::Instant;
 
 use bursar::{Limits, Memory};
 use bursar_tower::BodyLayer;
+use tokio::time::Instant;
 
 use crate::{Result, listen, policy, routes, tenants};
 

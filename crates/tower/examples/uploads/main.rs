@@ -179,7 +179,7 @@ async fn show(scale: Scale) -> Result<()> {
     alone().await?;
     for (path, seconds) in [("/count", scale.streamed), ("/keep", scale.buffered)] {
         let before = resident()?;
-        let began = std::time::Instant::now();
+        let began = tokio::time::Instant::now();
         let others = child("0", &["ask", &address])?;
         let uploads = child(
             "19",
