@@ -374,7 +374,6 @@ fn errors_of_the_product_show_their_message(packages: &[Package], errors: &mut V
             }
         }
         let has_none = [
-            "bursar-tower",
             "bursar-cache",
             "bursar-prometheus",
             "bursar-capi",

@@ -24,15 +24,17 @@ const COPIED_MAX: usize = 8 << 10;
 /// The same for a handler that holds its chunks until the body ends. hyper's buffers are up to twice as large as what one read finds. A chunk above
 /// this is seldom: its client sends faster than the handler reads.
 const COPIED_HELD_MAX: usize = 64 << 10;
-/// Least bytes that a chunk is charged: the blocks of its copy and of its owner, about.
+/// Bytes that the blocks of a chunk take beside its data, about. A body whose chunks are shorter on average pays for them.
 const CHUNK_MIN: u64 = 256;
+/// Short chunks that a body may begin with.
+const SHORT_CHUNKS: u64 = 16;
 
 pin_project! {
     /// A request's body. Each chunk is charged to the request's group before it is handed on, until its last [`Bytes`] is dropped.
     ///
     /// While the memory is not there, the body reads nothing. So the connection reads nothing either, and TCP or HTTP/2 holds the
-    /// client back. A chunk of up to 8 KiB is copied, and under [`crate::BodyPolicy::buffered`] one of up to 64 KiB. One of fewer than 256 bytes
-    /// may be charged as 256.
+    /// client back. A chunk of up to 8 KiB is copied, and under [`crate::BodyPolicy::buffered`] one of up to 64 KiB. If chunks have
+    /// fewer than 256 bytes on average, each is charged as 256.
     ///
     /// Its error is that of the inner body, or a [`crate::BodyError`].
     pub struct ChargedBody<B> {
@@ -50,6 +52,9 @@ struct Intake {
     /// Bytes that were read and are not paid for.
     unpaid: Bytes,
     waiting: Option<Waiting>,
+    /// Bytes by which the chunks so far exceed [`CHUNK_MIN`] each. TCP cuts pieces of any size, so single short chunks cost nothing: a body that
+    /// was reserved whole has no bytes for them.
+    spare: u64,
     pace: Pace,
 }
 
@@ -69,7 +74,9 @@ impl AsRef<[u8]> for Chunk {
 impl Intake {
     /// Pays for the first of the bytes that were read, and hands these on.
     fn poll_pay(&mut self, context: &mut Context<'_>) -> Poll<Result<Bytes, BodyError>> {
-        let cost = (self.unpaid.len() as u64).max(CHUNK_MIN);
+        let length = self.unpaid.len() as u64;
+        let short_of = CHUNK_MIN.saturating_sub(length);
+        let cost = length + short_of.saturating_sub(self.spare);
         let (paid, bytes) = match self.reserve.take(cost, context) {
             Some(taken) => taken,
             None => {
@@ -81,8 +88,8 @@ impl Intake {
             }
         };
         self.waiting = None;
-        let length =
-            usize::try_from(bytes).map_or(self.unpaid.len(), |bytes| bytes.min(self.unpaid.len()));
+        let length = usize::try_from(bytes.min(length)).unwrap_or(self.unpaid.len());
+        self.spare = (self.spare + length as u64).saturating_sub(CHUNK_MIN);
         let data = self.unpaid.split_to(length);
         let copied_max = match self.reserve {
             Reserve::Window(_) => COPIED_MAX,
@@ -124,6 +131,7 @@ impl<B> ChargedBody<B> {
             reserve,
             unpaid: Bytes::new(),
             waiting: None,
+            spare: SHORT_CHUNKS * CHUNK_MIN,
             pace: Pace::default(),
         };
         Self {

@@ -111,8 +111,8 @@ const QUICK: Scale = Scale {
 const FULL: Scale = Scale {
     uploads: 1000,
     streamed: 120,
-    buffered: 2,
-    alone: Duration::from_secs(60),
+    buffered: 1,
+    alone: Duration::from_secs(30),
 };
 
 #[tokio::main]
