@@ -198,6 +198,13 @@ impl TenantEngineBuilder {
         self
     }
 
+    /// Bounds the bytes of the values that functions of a statement make from lengths in it; see
+    /// [`TenantSession::value_bytes_max`](crate::TenantSession::value_bytes_max).
+    pub fn value_bytes_max(mut self, bytes: u64) -> Self {
+        self.0.rules.value_bytes_max = bytes;
+        self
+    }
+
     /// Sets which queries run again; [`Repeat::Auto`] unless set.
     pub fn repeat(mut self, repeat: Repeat) -> Self {
         self.0.repeat = repeat;
@@ -306,7 +313,11 @@ impl Tenant {
             LogicalPlan::Statement(Statement::Prepare(_)) => forbidden("PREPARE"),
             LogicalPlan::Statement(Statement::Deallocate(_)) => forbidden("DEALLOCATE"),
             LogicalPlan::Statement(Statement::Execute(_)) => {
-                Ok(context.unwrap_or(of_all).execute_logical_plan(plan).await?)
+                let frame = context.unwrap_or(of_all).execute_logical_plan(plan).await?;
+                self.engine
+                    .rules
+                    .check_values(frame.logical_plan(), &state)?;
+                Ok(frame)
             }
             LogicalPlan::Statement(_)
             | LogicalPlan::Ddl(DdlStatement::CreateFunction(_) | DdlStatement::DropFunction(_)) => {

@@ -6,6 +6,7 @@ mod prepared;
 mod readings;
 mod rules;
 mod tables;
+mod values;
 
 use std::fmt;
 use std::sync::Arc;
@@ -38,11 +39,13 @@ pub(crate) use rules::Rules;
 /// * `PREPARE` needs [`TenantSession::prepared_max`], and the group pays for each plan that is kept.
 /// * The length and the depth of a statement are bounded: [`TenantSession::statement_bytes_max`], [`TenantSession::depth_max`]. So is the
 ///   parser's work. The statement is planned on a stack of stated size: [`TenantSession::planning_stack_bytes`].
+/// * Values that functions make from lengths in the statement are bounded, as in `repeat('x', 1000000000)`:
+///   [`TenantSession::value_bytes_max`].
 /// * Before and after each statement the session must have the runtime that it began with.
 ///
-/// A tenant can still use CPU time, the memory of planning, and memory that operators and functions take without reserving it, as
-/// `repeat`, `lpad` and `range` do. [`crate::PoolBuilder`] has a gate for operators, `refuse_by_real_bytes`. The guide has numbers and
-/// remedies for functions. With `information_schema` on, a tenant reads all options of the server by `SHOW ALL`.
+/// A tenant can still use CPU time, the memory of planning, and memory that operators and functions take without reserving it: lengths
+/// that `repeat`, `lpad` and `range` read from columns are not bounded, and a function makes a value for each row of a batch.
+/// [`crate::PoolBuilder`] has a gate for operators, `refuse_by_real_bytes`. The guide has numbers and remedies for functions. With `information_schema` on, a tenant reads all options of the server by `SHOW ALL`.
 ///
 /// ```
 /// use bursar::{Limits, Memory};
@@ -138,6 +141,26 @@ impl TenantSession {
         self
     }
 
+    /// Bounds the bytes of the values that functions of a statement make from lengths in it, together; 16 MiB unless set, a `range` of two
+    /// million numbers. These functions are `repeat`, `lpad`, `rpad`, `range`, `generate_series` and `array_repeat`. They reserve nothing, so
+    /// the bound holds before one runs.
+    ///
+    /// Each call counts once, with its constant arguments: literals, parameters with values, and expressions of these. A value takes
+    ///
+    /// * `repeat`: the bytes of its text times its number. A text that is not constant counts as one byte.
+    /// * `array_repeat`: the same, but an element counts as 8 bytes or more.
+    /// * `lpad` and `rpad`: 4 bytes for each character of the length, whatever the text.
+    /// * `range` and `generate_series`: 8 bytes for each element, if all arguments are constant. An interval of months and days with
+    ///   different signs counts as without end. After `FROM`, both are tables: these make batches, and have no bound.
+    ///
+    /// **Not bounded** are lengths that are not constant, such as columns, also those of subqueries and views. A call whose arguments are not
+    /// all constant makes such a value for each row of a batch. Arguments of table functions are evaluated while the statement is planned, so
+    /// none of these functions may be there.
+    pub fn value_bytes_max(mut self, bytes: u64) -> Self {
+        self.rules.value_bytes_max = bytes;
+        self
+    }
+
     /// Lets the tenant keep this many prepared statements; none unless set. Each is charged to the group until `DEALLOCATE`, or until the
     /// session goes: 4 bytes for each byte of its text, and 512 for each node and expression of its plan.
     pub fn prepared_max(mut self, statements: usize) -> Self {
@@ -157,6 +180,7 @@ impl TenantSession {
     /// Runs on the stack for planning, where all that a refused statement left is dropped as well.
     async fn start(&self, text: &str) -> Result<DataFrame, TenantSqlError> {
         let (plan, shape) = self.rules.plan(&self.context.state(), text).await?;
+        let is_executed = matches!(&plan, LogicalPlan::Statement(Statement::Execute(_)));
         let (mut kept, mut freed) = (None, None);
         if let LogicalPlan::Statement(Statement::Prepare(prepare)) = &plan {
             self.prepared
@@ -174,6 +198,10 @@ impl TenantSession {
             self.prepared.uncharge(&name);
         }
         let frame = outcome?;
+        if is_executed {
+            self.rules
+                .check_values(frame.logical_plan(), &self.context.state())?;
+        }
         self.check_runtime()?;
         Ok(frame)
     }

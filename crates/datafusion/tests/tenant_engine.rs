@@ -1063,3 +1063,47 @@ async fn a_prepared_statement_runs_with_parameters_and_is_paid_for() {
     );
     scene.assert_all_is_given_back().await;
 }
+
+#[tokio::test]
+async fn values_of_an_engine_have_a_bound() {
+    let scene = scene(MAX);
+    let engine = scene.builder().value_bytes_max(100).build();
+    let tenant = engine.tenant("t").unwrap();
+    let own = SessionContext::new();
+    own.sql("PREPARE p AS SELECT repeat('x', $1)")
+        .await
+        .unwrap();
+    let prepared = tenant
+        .prepare(None, "SELECT repeat('x', $1)")
+        .await
+        .unwrap();
+    let length = |length| ParamValues::from(vec![ScalarValue::Int64(Some(length))]);
+    let rows_of = async |stream: std::result::Result<TenantStream, _>| {
+        rows(&stream.unwrap().collect().await.unwrap())
+    };
+    let stream = tenant.sql(None, "SELECT repeat('x', 100)").await;
+    assert_eq!(rows_of(stream).await, 1);
+    let stream = tenant.sql(Some(&own), "EXECUTE p(100)").await;
+    assert_eq!(rows_of(stream).await, 1);
+    let stream = tenant.execute(None, &prepared, length(100)).await;
+    assert_eq!(rows_of(stream).await, 1);
+    for refused in [
+        tenant.sql(None, "SELECT repeat('x', 101)").await,
+        tenant.sql(Some(&own), "EXECUTE p(101)").await,
+        tenant.execute(None, &prepared, length(101)).await,
+    ] {
+        let is_too_large = matches!(
+            refused,
+            Err(TenantEngineError::Statement(
+                TenantSqlError::ValueTooLarge {
+                    bytes: 101,
+                    max: 100,
+                    ..
+                }
+            ))
+        );
+        assert!(is_too_large, "{refused:?}");
+    }
+    drop(prepared);
+    scene.assert_all_is_given_back().await;
+}

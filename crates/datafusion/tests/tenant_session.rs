@@ -13,6 +13,8 @@ use datafusion::execution::disk_manager::DiskManagerBuilder;
 use datafusion::execution::memory_pool::MemoryLimit;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::prelude::{SessionConfig, SessionContext};
+use datafusion_functions_nested::range::{gen_series_udf, range_udf};
+use datafusion_functions_nested::repeat::array_repeat_udf;
 
 const MIB: u64 = 1 << 20;
 
@@ -326,6 +328,285 @@ async fn a_prepared_statement_is_charged_until_it_is_deallocated() {
     assert!(scene.run("EXECUTE b").await.is_err());
     drop(scene.session);
     assert_eq!(usage(&scene.query), 0);
+}
+
+impl Scene {
+    /// Has a table of one text and one number, and the functions of lists.
+    async fn with_functions(mut self) -> Self {
+        for function in [range_udf(), gen_series_udf(), array_repeat_udf()] {
+            self.context.register_udf(function.as_ref().clone());
+        }
+        let table = "CREATE TABLE t AS SELECT 'text' AS s, 7 AS n";
+        self.context.sql(table).await.unwrap();
+        let view = "CREATE VIEW v AS SELECT repeat(s, 30000000) AS s FROM t";
+        self.context.sql(view).await.unwrap();
+        self.session = self
+            .session
+            .allow(SQLOptions::new().with_allow_dml(false))
+            .prepared_max(10);
+        self
+    }
+
+    async fn too_large(&self, sql: &str) -> (String, u64) {
+        match self.run(sql).await {
+            Err(TenantSqlError::ValueTooLarge {
+                function, bytes, ..
+            }) => (function, bytes),
+            other => panic!("{sql}: {other:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_value_that_a_statement_makes_has_a_bound() {
+    let scene = scene(64 * MIB, 64 * MIB).with_functions().await;
+    let endless = u64::MAX;
+    for (sql, function, bytes) in [
+        ("SELECT repeat('xy', 10000000)", "repeat", 20_000_000),
+        (
+            "SELECT length(repeat('xy', 10000000)) FROM t",
+            "repeat",
+            20_000_000,
+        ),
+        ("SELECT repeat(s, 20000000) FROM t", "repeat", 20_000_000),
+        (
+            "SELECT repeat('xy', 9223372036854775807)",
+            "repeat",
+            endless,
+        ),
+        ("SELECT repeat('xy', 1000 * 10000)", "repeat", 20_000_000),
+        (
+            "SELECT repeat(upper('xy'), CAST('10000000' AS INT))",
+            "repeat",
+            20_000_000,
+        ),
+        (
+            "SELECT repeat(CAST(12 AS VARCHAR), 10000000)",
+            "repeat",
+            20_000_000,
+        ),
+        ("SELECT lpad('x', 5000000)", "lpad", 20_000_000),
+        ("SELECT rpad(s, 5000000, 'y') FROM t", "rpad", 20_000_000),
+        (
+            "SELECT lpad(s, 9223372036854775807) FROM t",
+            "lpad",
+            endless,
+        ),
+        ("SELECT range(3000000)", "range", 24_000_008),
+        ("SELECT range(1, 3000000)", "range", 24_000_000),
+        ("SELECT range(0, -6000000, -2)", "range", 24_000_008),
+        (
+            "SELECT generate_series(1, 6000000, 2)",
+            "generate_series",
+            24_000_000,
+        ),
+        (
+            "SELECT range(-9223372036854775808, 9223372036854775807)",
+            "range",
+            endless,
+        ),
+        ("SELECT unnest(range(3000000))", "range", 24_000_008),
+        (
+            "SELECT range(TIMESTAMP '2020-01-01', TIMESTAMP '2020-02-04', INTERVAL '1 second')",
+            "range",
+            23_500_808,
+        ),
+        (
+            "SELECT range(DATE '2020-01-01', DATE '2021-01-01', INTERVAL '1 month -28 days')",
+            "range",
+            endless,
+        ),
+        (
+            "SELECT array_repeat(1, 3000000)",
+            "array_repeat",
+            192_000_000,
+        ),
+        (
+            "SELECT list_repeat(n, 3000000) FROM t",
+            "array_repeat",
+            24_000_000,
+        ),
+        (
+            "SELECT array_repeat(NULL, 9223372036854775807)",
+            "array_repeat",
+            endless,
+        ),
+        // Inside each other, and beside each other.
+        (
+            "SELECT repeat(repeat('x', 1000000), 1000000)",
+            "repeat",
+            1_000_001_000_000,
+        ),
+        (
+            "SELECT repeat(repeat(s, 1000), 20000000) FROM t",
+            "repeat",
+            20_001_000,
+        ),
+        (
+            "SELECT lpad('x', length(repeat('x', 5000000)))",
+            "lpad",
+            25_000_000,
+        ),
+        (
+            "SELECT repeat('x', 10000000), repeat('y', 10000000)",
+            "repeat",
+            20_000_000,
+        ),
+        // Wherever they are.
+        (
+            "SELECT 1 FROM t WHERE s = repeat('x', 20000000)",
+            "repeat",
+            20_000_000,
+        ),
+        (
+            "SELECT (SELECT max(repeat(s, 20000000)) FROM t)",
+            "repeat",
+            20_000_000,
+        ),
+        (
+            "SELECT 1 FROM t WHERE EXISTS (SELECT repeat(u.s, 20000000) FROM t u WHERE u.n = t.n)",
+            "repeat",
+            20_000_000,
+        ),
+        (
+            "WITH c AS (SELECT repeat('x', 20000000)) SELECT 1 FROM c",
+            "repeat",
+            20_000_000,
+        ),
+        ("VALUES (repeat('x', 20000000))", "repeat", 20_000_000),
+        (
+            "SELECT 1 FROM t ORDER BY repeat(s, 20000000)",
+            "repeat",
+            20_000_000,
+        ),
+        ("EXPLAIN SELECT repeat('x', 20000000)", "repeat", 20_000_000),
+        ("SELECT count(*) FROM v", "repeat", 30_000_000),
+        (
+            "CREATE VIEW w AS SELECT repeat('x', 20000000)",
+            "repeat",
+            20_000_000,
+        ),
+        (
+            "CREATE TABLE w AS SELECT repeat('x', 20000000)",
+            "repeat",
+            20_000_000,
+        ),
+        (
+            "PREPARE p AS SELECT repeat('x', 20000000)",
+            "repeat",
+            20_000_000,
+        ),
+    ] {
+        let (name, found) = scene.too_large(sql).await;
+        assert_eq!((&name[..], found), (function, bytes), "{sql}");
+    }
+    let refused = scene.run("SELECT repeat('xy', 10000000)").await;
+    assert_eq!(
+        refused.unwrap_err().to_string(),
+        "with repeat, functions of the statement make values of 19.1 MiB, and a tenant's may make 16.0 MiB at most: ask for \
+         shorter values"
+    );
+    assert_eq!(usage(&scene.query), 0);
+}
+
+#[tokio::test]
+async fn shorter_values_and_other_lengths_are_not_refused() {
+    let scene = scene(64 * MIB, 64 * MIB).with_functions().await;
+    for sql in [
+        "SELECT repeat('x', 16777216)",
+        "SELECT repeat('x', -9223372036854775808)",
+        "SELECT repeat('', 1000000000)",
+        "SELECT repeat(NULL, 1000000000)",
+        "SELECT repeat('x', NULL)",
+        "SELECT lpad(CAST(NULL AS VARCHAR), 1000000000)",
+        "SELECT lpad('x', -1), rpad('x', 4000000, 'y')",
+        "SELECT lpad('x', 5, NULL)",
+        "SELECT range(2000000)",
+        "SELECT range(1000000000, 0), range(0, 1000000000, -1), range(NULL)",
+        "SELECT range(5, 5), generate_series(9223372036854775807, 9223372036854775807)",
+        "SELECT generate_series(DATE '1900-01-01', DATE '2100-01-01', INTERVAL '1 day')",
+        "SELECT range(TIMESTAMP '2020-01-01', NULL, INTERVAL '1 second')",
+        "SELECT array_repeat(1, -1)",
+        // Lengths of columns.
+        "SELECT repeat('x', n), lpad(s, n), range(n) FROM t",
+        "SELECT repeat('x', (SELECT max(n) FROM t))",
+        // A table, which makes batches.
+        "SELECT count(*) FROM range(0, 5000000)",
+    ] {
+        scene
+            .run(sql)
+            .await
+            .unwrap_or_else(|error| panic!("{sql}: {error}"));
+    }
+    // DataFusion's own refusals stay.
+    for sql in [
+        "SELECT range(1, 2, 0)",
+        "SELECT repeat('x')",
+        "SELECT repeat('x', 18446744073709551615)",
+    ] {
+        let refused = scene.run(sql).await.unwrap_err();
+        assert!(
+            matches!(refused, TenantSqlError::DataFusion(_)),
+            "{sql}: {refused}"
+        );
+    }
+    let session = scene.session.value_bytes_max(10);
+    session.sql("SELECT repeat('x', 10)").await.unwrap();
+    let refused = session.sql("SELECT repeat('x', 11)").await.map(drop);
+    assert!(
+        matches!(
+            refused,
+            Err(TenantSqlError::ValueTooLarge {
+                bytes: 11,
+                max: 10,
+                ..
+            })
+        ),
+        "{refused:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_length_of_a_parameter_is_bounded_when_it_is_known() {
+    let scene = scene(64 * MIB, 64 * MIB).with_functions().await;
+    scene
+        .run("PREPARE p AS SELECT length(repeat('x', $1))")
+        .await
+        .unwrap();
+    scene
+        .run("PREPARE q (BIGINT) AS SELECT length(repeat('x', $1))")
+        .await
+        .unwrap();
+    for name in ["p", "q"] {
+        scene.run(&format!("EXECUTE {name}(10)")).await.unwrap();
+        let (function, bytes) = scene.too_large(&format!("EXECUTE {name}(20000000)")).await;
+        assert_eq!((&function[..], bytes), ("repeat", 20_000_000));
+        // Evaluated to find the parameter.
+        let parameter = format!("EXECUTE {name}(length(repeat('x', 30000000)))");
+        assert_eq!(scene.too_large(&parameter).await.1, 30_000_000);
+    }
+}
+
+#[tokio::test]
+async fn an_argument_of_a_table_function_makes_no_value() {
+    let scene = scene(64 * MIB, 64 * MIB).with_functions().await;
+    for sql in [
+        "SELECT * FROM range(0, length(repeat('x', 2000000000)))",
+        "SELECT * FROM t, LATERAL generate_series(0, 1 + length(\"repeat\"('x', 2000000000)))",
+        "SELECT (SELECT count(*) FROM range(length(Repeat('x', 20))))",
+    ] {
+        let what = scene.forbidden(sql).await;
+        assert_eq!(what, "repeat in an argument of a table function", "{sql}");
+    }
+    let sql = "SELECT * FROM range(0, cardinality(list_repeat(1, 2000000000)))";
+    assert!(scene.forbidden(sql).await.starts_with("list_repeat in"));
+    assert_eq!(
+        scene
+            .run("SELECT * FROM range(0, 1 + length('xy'))")
+            .await
+            .unwrap(),
+        3
+    );
 }
 
 #[tokio::test]

@@ -120,12 +120,14 @@ impl Tenant {
     ) -> Result<TenantStream, TenantEngineError> {
         let state = self.state(context);
         let plan = prepared.0.plan.clone();
-        let stack = self.engine.rules.planning_stack_bytes;
-        let bound = on_stack(
-            stack,
-            async move { plan.replace_params_with_values(&values) },
-        )
-        .await?;
+        let rules = &self.engine.rules;
+        let bound = on_stack(rules.planning_stack_bytes, async {
+            let bound = plan.replace_params_with_values(&values)?;
+            let checked = rules.check_values(&bound, &state);
+            checked.map_err(TenantEngineError::Statement)?;
+            Ok::<_, TenantEngineError>(bound)
+        });
+        let bound = bound.await?;
         self.run(DataFrame::new(state, bound)).await
     }
 }

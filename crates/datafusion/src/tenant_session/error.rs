@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use bursar::Bytes;
 use datafusion::error::DataFusionError;
 use datafusion::logical_expr::dml::WriteOp;
 use datafusion::logical_expr::{DdlStatement, LogicalPlan, Statement};
@@ -36,6 +37,15 @@ pub enum TenantSqlError {
         /// Parts that a plan may have.
         max: usize,
     },
+    /// Functions of the statement would make values of too many bytes, and it was not run.
+    ValueTooLarge {
+        /// The function whose value is too large, beside those before it.
+        function: String,
+        /// Bytes of its value, and of those before it. `u64::MAX` if they have no end.
+        bytes: u64,
+        /// [`TenantSession::value_bytes_max`](super::TenantSession::value_bytes_max).
+        max: u64,
+    },
     /// The tenant keeps as many prepared statements as it may.
     TooManyPrepared {
         /// [`TenantSession::prepared_max`](super::TenantSession::prepared_max).
@@ -69,6 +79,16 @@ impl fmt::Display for TenantSqlError {
                 f,
                 "the statement's plan has more than {max} parts: each reference to a common table expression or view is a copy"
             ),
+            Self::ValueTooLarge {
+                function,
+                bytes,
+                max,
+            } => write!(
+                f,
+                "with {function}, functions of the statement make values of {}, and a tenant's may make {} at most: ask for shorter values",
+                Bytes(*bytes),
+                Bytes(*max)
+            ),
             Self::TooManyPrepared { max } => write!(
                 f,
                 "the tenant has {max} prepared statements, as many as it may: DEALLOCATE one first"
@@ -88,6 +108,11 @@ bursar::debug_as_message!(
         TooDeep { max },
         TooManyReadings { max },
         TooLarge { max },
+        ValueTooLarge {
+            function,
+            bytes,
+            max
+        },
         TooManyPrepared { max },
         RuntimeChanged,
         DataFusion(error),

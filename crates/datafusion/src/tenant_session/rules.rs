@@ -9,11 +9,14 @@ use super::TenantSqlError;
 use super::depth::{Shape, check_plan, parse};
 use super::error::words;
 use super::tables::check_tables;
+use super::values::check_values;
 use crate::engine_version::{MAY_SET, RUNTIME};
 
 const STATEMENT_BYTES_MAX: usize = 64 << 10;
 const DEPTH_MAX: usize = 100;
 const PLANNING_STACK_BYTES: usize = 64 << 20;
+/// A `range` of two million numbers.
+const VALUE_BYTES_MAX: u64 = 16 << 20;
 
 /// Bounds of a tenant's statements; see [`TenantSession`](super::TenantSession).
 #[derive(Clone, Debug)]
@@ -23,6 +26,7 @@ pub(crate) struct Rules {
     pub(super) statement_bytes_max: usize,
     pub(super) depth_max: usize,
     pub(crate) planning_stack_bytes: usize,
+    pub(crate) value_bytes_max: u64,
 }
 
 impl Default for Rules {
@@ -35,6 +39,7 @@ impl Default for Rules {
             statement_bytes_max: STATEMENT_BYTES_MAX,
             depth_max: DEPTH_MAX,
             planning_stack_bytes: PLANNING_STACK_BYTES,
+            value_bytes_max: VALUE_BYTES_MAX,
         }
     }
 }
@@ -60,7 +65,17 @@ impl Rules {
         let plan = state.statement_to_plan(statement).await?;
         let shape = check_plan(&plan, self.depth_max)?;
         self.check(&plan)?;
+        self.check_values(&plan, state)?;
         Ok((plan, shape))
+    }
+
+    /// Checks the values of a plan, once more when its parameters have got values. The optimizer must not have seen these.
+    pub(crate) fn check_values(
+        &self,
+        plan: &LogicalPlan,
+        state: &SessionState,
+    ) -> Result<(), TenantSqlError> {
+        check_values(plan, state, self.value_bytes_max)
     }
 
     fn check(&self, plan: &LogicalPlan) -> Result<(), TenantSqlError> {

@@ -1,4 +1,4 @@
-//! Number of a statement's references to tables, before it is planned.
+//! Number of a statement's references to tables, and the arguments of table functions, before it is planned.
 //!
 //! Planning copies a common table expression for each reference. Thirty expressions that each refer twice to the one before are 2^30 tables.
 
@@ -6,9 +6,12 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use datafusion::sql::parser::{CopyToSource, Statement};
-use datafusion::sql::sqlparser::ast::{ObjectName, Query, Visit, Visitor};
+use datafusion::sql::sqlparser::ast::{
+    Expr, FunctionArg, ObjectName, Query, TableFactor, Visit, Visitor, visit_expressions,
+};
 
 use super::TenantSqlError;
+use super::values::is_bounded;
 
 /// References to tables that a statement may have, after each reference to a common table expression is a copy of it.
 const TABLES_MAX: usize = 1_000;
@@ -55,6 +58,12 @@ pub(super) fn check_tables(statement: &Statement, levels_max: usize) -> Result<(
         ControlFlow::Break(error) => Err(error),
         ControlFlow::Continue(()) => Ok(()),
     }
+}
+
+/// The last part of a name, in lower case.
+fn last_name(name: &ObjectName) -> Option<String> {
+    let last = name.0.last().and_then(|part| part.as_ident());
+    last.map(|ident| ident.value.to_lowercase())
 }
 
 fn address(query: &Query) -> usize {
@@ -112,9 +121,28 @@ impl Visitor for Tables {
         self.add(cost)
     }
 
+    /// Refuses functions of long values among arguments that DataFusion evaluates while it plans, before their values are checked.
+    fn pre_visit_table_factor(&mut self, table: &TableFactor) -> ControlFlow<Self::Break> {
+        let args: &Vec<FunctionArg> = match table {
+            TableFactor::Table {
+                args: Some(args), ..
+            } => &args.args,
+            TableFactor::Function { args, .. } => args,
+            _ => return ControlFlow::Continue(()),
+        };
+        visit_expressions(args, |expr| match expr {
+            Expr::Function(call) => match last_name(&call.name).filter(|name| is_bounded(name)) {
+                Some(name) => ControlFlow::Break(TenantSqlError::Forbidden {
+                    what: format!("{name} in an argument of a table function"),
+                }),
+                None => ControlFlow::Continue(()),
+            },
+            _ => ControlFlow::Continue(()),
+        })
+    }
+
     fn pre_visit_relation(&mut self, relation: &ObjectName) -> ControlFlow<Self::Break> {
-        let last = relation.0.last().and_then(|part| part.as_ident());
-        let name = last.map(|ident| ident.value.to_lowercase());
+        let name = last_name(relation);
         let cost = name
             .and_then(|name| self.costs.get(&name).copied())
             .unwrap_or_default();

@@ -1,0 +1,194 @@
+//! Bytes of the values that functions make from lengths in a statement, before it runs.
+//!
+//! A function allocates its whole value in one call, and reserves nothing. The optimizer calls a function of constants when it plans, and
+//! keeps all values. So the check comes before, and adds up the calls of a statement.
+
+use datafusion::arrow::datatypes::{DataType, IntervalUnit, TimeUnit};
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion, TreeNodeVisitor};
+use datafusion::common::{DFSchema, ScalarValue};
+use datafusion::error::Result;
+use datafusion::execution::SessionState;
+use datafusion::logical_expr::expr::ScalarFunction;
+use datafusion::logical_expr::simplify::SimplifyContext;
+use datafusion::logical_expr::{Expr, LogicalPlan};
+use datafusion::optimizer::simplify_expressions::ExprSimplifier;
+
+use super::TenantSqlError;
+
+/// Functions whose value is as long as an argument says. The last is another name of the one before.
+const BOUNDED: [&str; 7] = [
+    "repeat",
+    "lpad",
+    "rpad",
+    "range",
+    "generate_series",
+    "array_repeat",
+    "list_repeat",
+];
+/// Bytes of a character in UTF-8, at most.
+const CHARACTER_BYTES: u64 = 4;
+/// Bytes of a number, date or timestamp in a list, at most. Also the fewest bytes that an element of a list counts as.
+const ELEMENT_BYTES: u64 = 8;
+const DAY_NS: i128 = 24 * 3_600 * 1_000_000_000;
+/// Shortest month.
+const MONTH_NS: i128 = 28 * DAY_NS;
+
+/// Returns whether a function is one of those, by its name in lower case.
+pub(super) fn is_bounded(name: &str) -> bool {
+    BOUNDED.contains(&name)
+}
+
+/// Refuses a plan whose functions make values of more bytes together than `max`, each called for one row. Arguments that are not
+/// constant count least: a text as one byte, and a length as 0.
+pub(super) fn check_values(
+    plan: &LogicalPlan,
+    state: &SessionState,
+    max: u64,
+) -> Result<(), TenantSqlError> {
+    let context = SimplifyContext::builder().with_config_options(state.config_options().clone());
+    let mut values = Values {
+        simplifier: ExprSimplifier::new(context.build()),
+        bytes: 0,
+        max,
+        refused: None,
+    };
+    plan.apply_with_subqueries(|node| node.apply_expressions(|expr| expr.visit(&mut values)))?;
+    match values.refused {
+        Some(function) => Err(TenantSqlError::ValueTooLarge {
+            function,
+            bytes: values.bytes,
+            max,
+        }),
+        None => Ok(()),
+    }
+}
+
+struct Values {
+    simplifier: ExprSimplifier,
+    bytes: u64,
+    max: u64,
+    refused: Option<String>,
+}
+
+impl TreeNodeVisitor<'_> for Values {
+    type Node = Expr;
+
+    /// Sees calls inside arguments first. So an argument that is evaluated here is within the bound.
+    fn f_up(&mut self, expr: &Expr) -> Result<TreeNodeRecursion> {
+        if let Expr::ScalarFunction(call) = expr
+            && is_bounded(call.name())
+        {
+            let bytes = self.bytes_of(call).unwrap_or(0);
+            self.bytes = self.bytes.saturating_add(bytes);
+            if self.bytes > self.max {
+                self.refused = Some(call.name().to_owned());
+                return Ok(TreeNodeRecursion::Stop);
+            }
+        }
+        Ok(TreeNodeRecursion::Continue)
+    }
+}
+
+impl Values {
+    /// Bytes of the value for one row; `None` if its length is not constant, or DataFusion refuses it.
+    fn bytes_of(&self, call: &ScalarFunction) -> Option<u64> {
+        let args: Vec<_> = call.args.iter().map(|arg| self.constant(arg)).collect();
+        let is_null = args.iter().flatten().any(ScalarValue::is_null);
+        let times = |bytes: u64| {
+            let count = integer(args.get(1)?.as_ref()?)?;
+            Some(bytes.saturating_mul(u64::try_from(count).unwrap_or(0)))
+        };
+        match call.name() {
+            "array_repeat" => times(bytes_of_constant(args.first()?).max(ELEMENT_BYTES)),
+            _ if is_null => None,
+            "repeat" => times(bytes_of_constant(args.first()?)),
+            "lpad" | "rpad" => times(CHARACTER_BYTES),
+            _ => {
+                let args: Option<Vec<_>> = args.into_iter().collect();
+                Some(elements(&args?)?.saturating_mul(ELEMENT_BYTES))
+            }
+        }
+    }
+
+    /// Evaluates an expression without columns, as the optimizer will.
+    fn constant(&self, expr: &Expr) -> Option<ScalarValue> {
+        let coerced = self.simplifier.coerce(expr.clone(), &DFSchema::empty());
+        match self.simplifier.simplify(coerced.ok()?).ok()? {
+            Expr::Literal(value, _) => Some(value),
+            _ => None,
+        }
+    }
+}
+
+fn bytes_of_constant(value: &Option<ScalarValue>) -> u64 {
+    match value {
+        None => 1,
+        Some(value) => match value.try_as_str() {
+            Some(text) => text.map_or(0, str::len) as u64,
+            None => value.size() as u64,
+        },
+    }
+}
+
+fn integer(value: &ScalarValue) -> Option<i64> {
+    match value.cast_to(&DataType::Int64).ok()? {
+        ScalarValue::Int64(value) => value,
+        _ => None,
+    }
+}
+
+/// Elements of a `range` or `generate_series`, or a few more. One of dates or times has an interval as its step.
+fn elements(args: &[ScalarValue]) -> Option<u64> {
+    let (first, last, step): (i128, i128, i128) = match args {
+        [last] => (0, integer(last)?.into(), 1),
+        [first, last] => (integer(first)?.into(), integer(last)?.into(), 1),
+        [first, last, step] if matches!(step.data_type(), DataType::Interval(_)) => {
+            let [months, days, rest] = interval_ns(step)?;
+            let parts = [months, days, rest];
+            // One month and minus 28 days may go on without end.
+            if parts.iter().any(|part| *part < 0) && parts.iter().any(|part| *part > 0) {
+                return Some(u64::MAX);
+            }
+            (time_ns(first)?, time_ns(last)?, months + days + rest)
+        }
+        [first, last, step] => (
+            integer(first)?.into(),
+            integer(last)?.into(),
+            integer(step)?.into(),
+        ),
+        _ => return None,
+    };
+    let distance = last - first;
+    // DataFusion refuses a step of 0.
+    if step == 0 || distance.signum() * step.signum() < 0 {
+        return Some(0);
+    }
+    u64::try_from(distance / step + 1).ok()
+}
+
+/// Parts of an interval, each as short as it can be: months, days, and the rest.
+fn interval_ns(interval: &ScalarValue) -> Option<[i128; 3]> {
+    let unit = DataType::Interval(IntervalUnit::MonthDayNano);
+    let ScalarValue::IntervalMonthDayNano(Some(interval)) = interval.cast_to(&unit).ok()? else {
+        return None;
+    };
+    Some([
+        i128::from(interval.months) * MONTH_NS,
+        i128::from(interval.days) * DAY_NS,
+        interval.nanoseconds.into(),
+    ])
+}
+
+/// A date or time since 1970, exact to a microsecond.
+fn time_ns(time: &ScalarValue) -> Option<i128> {
+    // The last date has no microseconds in 64 bits.
+    let unit = match time.data_type() {
+        DataType::Timestamp(..) => TimeUnit::Microsecond,
+        _ => TimeUnit::Second,
+    };
+    match time.cast_to(&DataType::Timestamp(unit, None)).ok()? {
+        ScalarValue::TimestampSecond(seconds, _) => Some(i128::from(seconds?) * 1_000_000_000),
+        ScalarValue::TimestampMicrosecond(micros, _) => Some(i128::from(micros?) * 1_000),
+        _ => None,
+    }
+}
