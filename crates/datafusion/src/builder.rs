@@ -157,6 +157,14 @@ impl PoolBuilder {
         self
     }
 
+    /// Ends the query before a batch, if it has really held more than its limit by then; see [`GroupPool::check_real_peak`].
+    #[cfg(all(feature = "real-bytes", feature = "sql"))]
+    pub(crate) fn end_by_real_bytes(mut self) -> Self {
+        let real = self.0.real.as_mut().expect("real_bytes was called before");
+        real.ends_query = true;
+        self
+    }
+
     /// Makes the pool, and starts the query's time.
     ///
     /// # Panics

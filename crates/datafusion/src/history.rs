@@ -24,6 +24,8 @@ pub struct History {
 
 #[derive(Default)]
 struct Queries {
+    #[cfg(feature = "real-bytes")]
+    above_limit: u64,
     finished: VecDeque<QueryReport>,
     running: Vec<Weak<dyn Running>>,
 }
@@ -51,8 +53,20 @@ impl History {
         self.lock().finished.iter().cloned().collect()
     }
 
+    /// Number of queries that ended, and had really held more than their limit ([`crate::RealReport::above_limit`]). Counts also those whose
+    /// reports are gone.
+    #[cfg(feature = "real-bytes")]
+    pub fn above_limit(&self) -> u64 {
+        self.lock().above_limit
+    }
+
     pub(crate) fn push(&self, report: QueryReport) {
-        let finished = &mut self.lock().finished;
+        let mut queries = self.lock();
+        #[cfg(feature = "real-bytes")]
+        if report.real.is_some_and(|real| real.above_limit > 0) {
+            queries.above_limit += 1;
+        }
+        let finished = &mut queries.finished;
         finished.push_back(report);
         while finished.len() > self.queries_max {
             finished.pop_front();

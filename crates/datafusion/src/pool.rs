@@ -236,7 +236,7 @@ impl GroupPool {
             last_refusal: last.limit,
             leftovers,
             #[cfg(feature = "real-bytes")]
-            real: self.real.as_ref().map(Real::report),
+            real: self.real.as_ref().map(|real| real.report(self.chain.max())),
         }
     }
 
@@ -263,7 +263,7 @@ impl GroupPool {
     pub(crate) fn peak(&self) -> u64 {
         let peak = self.group.peak();
         #[cfg(feature = "real-bytes")]
-        let peak = peak.max(self.real.as_ref().map_or(0, |real| real.report().peak));
+        let peak = peak.max(self.real.as_ref().map_or(0, |real| real.group.peak()));
         peak
     }
 
@@ -763,6 +763,45 @@ impl GroupPool {
             }),
             None => check(),
         }
+    }
+
+    /// Looks whether the query has really held more than its limit, if that ends it ([`crate::TenantEngineBuilder::end_by_real_bytes`]). The
+    /// grant becomes larger first, if that is possible.
+    ///
+    /// # Errors
+    /// The refusal of the query's next batch.
+    #[cfg(all(feature = "real-bytes", feature = "sql"))]
+    pub(crate) fn check_real_peak(&self) -> Result<()> {
+        let Some(real) = self.real.as_ref().filter(|real| real.ends_query) else {
+            return Ok(());
+        };
+        let check = || match real.group.peak() {
+            held if held > self.chain.max() => Err(held),
+            _ => Ok(()),
+        };
+        let checked = match &self.widener_before_asks {
+            Some(widener) => widener.retry(check, |held| {
+                Some(held.saturating_sub(self.group.reserved()))
+            }),
+            None => check(),
+        };
+        checked.map_err(|held| {
+            // Relaxed: see `needed`.
+            self.needed.fetch_max(held, Ordering::Relaxed);
+            self.registry.own().count_refusal();
+            let (group, max) = (self.group.clone(), self.chain.max());
+            let refusal = Refusal::Real { group, held, max };
+            self.last_refusal().by = refusal.refused_by();
+            refusal.of_next_batch(&self.group.path())
+        })
+    }
+
+    /// Bytes that the query really held above its limit at one time, as [`crate::RealReport::above_limit`]; 0 without
+    /// [`crate::PoolBuilder::real_bytes`]. Costs as little as a few reads, for a look before each batch.
+    #[cfg(feature = "real-bytes")]
+    pub fn real_above_limit(&self) -> u64 {
+        let peak = self.real.as_ref().map_or(0, |real| real.group.peak());
+        peak.saturating_sub(self.chain.max())
     }
 
     /// Returns whether pressure asks a consumer to spill: it holds enough, and has returned bytes since it was last

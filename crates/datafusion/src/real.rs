@@ -162,11 +162,18 @@ pub struct RealReport {
     pub held: u64,
     /// The most that they took at one time. Includes stock: up to 256 KiB for each CPU.
     pub peak: u64,
+    /// The part of the peak above the query's limit: the lowest `max` of its group and of those above, as it is now or was at the end. Not 0
+    /// if an operator or a function took what it did not reserve, or reserved too late to be refused.
+    pub above_limit: u64,
 }
 
 impl fmt::Display for RealReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "held {}, peak {}", Bytes(self.held), Bytes(self.peak))
+        write!(f, "held {}, peak {}", Bytes(self.held), Bytes(self.peak))?;
+        if self.above_limit > 0 {
+            write!(f, ", held {} above its limit", Bytes(self.above_limit))?;
+        }
+        Ok(())
     }
 }
 
@@ -176,6 +183,9 @@ pub(crate) struct Real {
     pub(crate) group: Group,
     /// Groups with the same paths: those that reserve with their limits, and those that take. Empty if real bytes refuse nothing.
     gate: Vec<(Group, Group)>,
+    /// Whether they end the query above its limit.
+    #[cfg(feature = "sql")]
+    pub(crate) ends_query: bool,
 }
 
 impl Real {
@@ -183,6 +193,8 @@ impl Real {
         Ok(Self {
             group: real.twin.of(group)?,
             gate: Vec::new(),
+            #[cfg(feature = "sql")]
+            ends_query: false,
         })
     }
 
@@ -202,10 +214,12 @@ impl Real {
         })
     }
 
-    pub(crate) fn report(&self) -> RealReport {
+    pub(crate) fn report(&self, max: u64) -> RealReport {
+        let peak = self.group.peak();
         RealReport {
             held: chain::usage(&self.group),
-            peak: self.group.peak(),
+            peak,
+            above_limit: peak.saturating_sub(max),
         }
     }
 }

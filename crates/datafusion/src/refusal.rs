@@ -261,6 +261,29 @@ impl Refusal {
         DataFusionError::ResourcesExhausted(text)
     }
 
+    /// Makes the error that ends a query in the place of its next batch, because it took more than its limit.
+    #[cfg(all(feature = "real-bytes", feature = "sql"))]
+    pub(crate) fn of_next_batch(self, query: &str) -> DataFusionError {
+        let mut text = format!("{REFUSED}the next batch of {}: ", printable(query));
+        // Writing to a string does not fail.
+        if let Self::Real { held, max, .. } = &self {
+            let (held, max) = (Bytes(*held), Bytes(*max));
+            let _ = write!(
+                text,
+                "the query held {held} of the heap, and its limit is {max}"
+            );
+        }
+        let _ = self.write_tree(&mut text);
+        if let Some(group) = self.advised(query) {
+            let _ = write!(
+                text,
+                "{HINT}Raise the limit of {}, or have functions and operators make less at a time (batch_size)",
+                printable(&group)
+            );
+        }
+        DataFusionError::ResourcesExhausted(text)
+    }
+
     /// Writes the tree around the limit.
     fn write_tree(&self, text: &mut String) -> std::fmt::Result {
         let (group, report, age) = match self {

@@ -198,6 +198,7 @@ mod tests {
             real: Some(crate::RealReport {
                 held: 3 << 20,
                 peak: 1 << 30,
+                above_limit: 24 << 20,
             }),
             leftovers: vec![
                 Leftover {
@@ -215,7 +216,7 @@ mod tests {
             ],
         };
         let real = match cfg!(feature = "real-bytes") {
-            true => ", really held 3.00 MiB, peak 1.00 GiB",
+            true => ", really held 3.00 MiB, peak 1.00 GiB, held 24.0 MiB above its limit",
             false => "",
         };
         let expected = format!(

@@ -244,6 +244,7 @@ impl Table {
                 ("tries", Int64, false),
                 ("peak", Int64, false),
                 ("real_peak", Int64, true),
+                ("real_above_limit", Int64, true),
                 ("refused", Int64, false),
                 ("refused_by", Utf8, true),
                 ("overshot", Int64, true),
@@ -373,13 +374,13 @@ fn memory_columns(view: &View, freshness: Freshness) -> Vec<ArrayRef> {
     ]
 }
 
-/// Bytes that a query really took; `None` if they were not counted.
-fn real_peak(query: &QueryReport) -> Option<u64> {
+/// Bytes that a query really took, and those of them above its limit; `None` if they were not counted.
+fn real(query: &QueryReport) -> Option<(u64, u64)> {
     #[cfg(feature = "real-bytes")]
-    let peak = query.real.map(|real| real.peak);
+    let real = query.real.map(|real| (real.peak, real.above_limit));
     #[cfg(not(feature = "real-bytes"))]
-    let (peak, _) = (None, query);
-    peak
+    let (real, _) = (None, query);
+    real
 }
 
 /// A row for each finished query in view, then for each that runs, and one for each of their operators.
@@ -406,13 +407,15 @@ fn history_columns(view: &View) -> Vec<ArrayRef> {
         .collect();
     let states = || rows.iter().map(|(_, _, state)| Some(*state));
     let all = || rows.iter().map(|(query, operator, _)| (*query, *operator));
+    let reals = || all().map(|(query, operator)| real(query).filter(|_| operator.is_none()));
     vec![
         texts(all().map(|(query, _)| Some(&query.path[..]))),
         texts(all().map(|(_, operator)| operator.map(|one| &one.name[..]))),
         texts(states()),
         numbers(all().map(|(query, _)| Some(u64::from(query.tries)))),
         numbers(all().map(|(query, operator)| Some(operator.map_or(query.peak, |one| one.peak)))),
-        numbers(all().map(|(query, operator)| real_peak(query).filter(|_| operator.is_none()))),
+        numbers(reals().map(|real| real.map(|(peak, _)| peak))),
+        numbers(reals().map(|real| real.map(|(_, above)| above))),
         numbers(
             all().map(|(query, operator)| Some(operator.map_or(query.refused, |one| one.refused))),
         ),

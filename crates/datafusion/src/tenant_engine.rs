@@ -122,6 +122,8 @@ impl TenantEngine {
             history: None,
             #[cfg(feature = "real-bytes")]
             real: None,
+            #[cfg(feature = "real-bytes")]
+            ends_by_real_bytes: false,
             rules: Rules::default(),
             repeat: Repeat::Auto,
             hold_first: 0,
@@ -183,6 +185,19 @@ impl TenantEngineBuilder {
     #[cfg(feature = "real-bytes")]
     pub fn real_bytes(mut self, real: &crate::real::RealBytes) -> Self {
         self.0.real = Some(real.clone());
+        self
+    }
+
+    /// Ends a query that has really held more than its limit, before the next batch of one of its tables; none is ended unless set. Its grant
+    /// becomes larger first, if that is possible. The error is a refusal: before its first rows the query waits for what it held, and runs
+    /// again.
+    ///
+    /// This is for memory that nothing reserves, such as the value of a function, or a copy that a join makes: the next request of the query
+    /// would be refused, but there may be none. One batch is never interrupted. Without
+    /// [`TenantEngineBuilder::real_bytes`] it has no effect.
+    #[cfg(feature = "real-bytes")]
+    pub fn end_by_real_bytes(mut self) -> Self {
+        self.0.ends_by_real_bytes = true;
         self
     }
 

@@ -7,20 +7,21 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 
-use bursar::{Freshness, Group, Limits, Memory};
+use bursar::{Bytes, Freshness, Group, Limits, Memory};
 use bursar_alloc::{Charged, GroupExt, current};
 use bursar_arbiter::{Arbiter, Policy};
 use bursar_datafusion::{
-    FollowQuery, GroupPool, InstallError, RealBytes, RefusalText, TenantEngine,
+    FollowQuery, GroupPool, History, InstallError, RealBytes, RefusalText, TenantEngine, View,
 };
 use bursar_tpch::{Query, Tables, named, run};
 use datafusion::arrow::array::{ArrayRef, Int64Array, RecordBatch};
-use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::arrow::datatypes::{DataType, SchemaRef};
 use datafusion::catalog::streaming::StreamingTable;
 use datafusion::common::runtime::{JoinSetTracer, SpawnedTask};
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool};
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::logical_expr::{ColumnarValue, Volatility, create_udf};
 use datafusion::physical_plan::execute_stream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::streaming::PartitionStream;
@@ -222,6 +223,38 @@ fn real_bytes_above_a_limit_refuse_requests() {
 }
 
 #[test]
+fn bytes_above_a_limit_are_reported_and_counted() {
+    let tenant = group("above", 8 * MIB);
+    let query = tenant.child("query", Limits::none()).unwrap();
+    let history = History::new(1);
+    let pool = || {
+        let builder = GroupPool::builder(query.clone()).history(&history);
+        builder.real_bytes(&REAL).unwrap().build()
+    };
+    let much = pool();
+    assert_eq!(much.real_above_limit(), 0);
+    // Nothing is reserved, and nothing is held any more.
+    drop(much.real_group().unwrap().scope(|| vec![7_u8; 10 << 20]));
+    let report = much.report();
+    let above = report.real.unwrap().above_limit;
+    assert!((2 * MIB..3 * MIB).contains(&above), "{report}");
+    assert_eq!(much.real_above_limit(), above);
+    let text = format!(", held {} above its limit", Bytes(above));
+    assert!(report.to_string().contains(&text), "{report}");
+    tenant.set_max(16 * MIB);
+    assert_eq!(much.real_above_limit(), 0);
+    assert!(!much.report().to_string().contains("above its limit"));
+    tenant.set_max(8 * MIB);
+    drop(much);
+    assert_eq!(history.finished()[0].real.unwrap().above_limit, above);
+    // The group in the twin tree begins anew. The count stays when the report is gone.
+    drop(pool());
+    assert_eq!(history.finished()[0].real.unwrap().above_limit, 0);
+    assert_eq!(history.above_limit(), 1);
+    assert_eq!(usage(&query), 0);
+}
+
+#[test]
 fn a_process_has_one_tracer() {
     LazyLock::force(&REAL);
     let again = RealBytes::install().map(drop);
@@ -326,4 +359,89 @@ async fn an_engine_counts_real_bytes_and_refuses_by_them() {
     let twin = || REAL.memory().root().find("engine");
     settles(|| twin().is_none_or(|twin| usage(&twin) < KEPT_MAX as i64)).await;
     assert_eq!(usage(&tenant), 0);
+}
+
+/// Calls of a function that takes 48 MiB for each batch, reserves nothing, and has returned it when the next batch begins.
+static BATCHES: AtomicUsize = AtomicUsize::new(0);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_engine_ends_a_query_whose_function_takes_too_much() {
+    let [small, large] = [32, 256].map(|mib| group(&format!("ends-{mib}"), mib * MIB));
+    let context = SessionContext::new();
+    context.register_udf(create_udf(
+        "hoard",
+        vec![DataType::Int64],
+        DataType::Int64,
+        Volatility::Immutable,
+        Arc::new(|args: &[ColumnarValue]| {
+            BATCHES.fetch_add(1, Ordering::Relaxed);
+            drop(vec![7_u8; 48 << 20]);
+            Ok(args[0].clone())
+        }),
+    ));
+    let arbiter = Arbiter::new(&MEMORY, Policy::default());
+    let history = History::new(10);
+    let engine = || {
+        let builder = TenantEngine::builder(&context, &arbiter).history(&history);
+        builder.real_bytes(&REAL)
+    };
+    let sql = "SELECT max(hoard(value)) FROM range(0, 40000)";
+    let run = async |engine: &TenantEngine, tenant: &str| {
+        BATCHES.store(0, Ordering::Relaxed);
+        let tenant = engine.tenant(tenant).unwrap();
+        let rows = tenant.sql(None, sql).await.unwrap().collect().await;
+        (rows.map(drop), BATCHES.load(Ordering::Relaxed))
+    };
+    // Nothing is refused unless that is set, and the history says it.
+    let (outcome, batches) = run(&engine().build(), "ends-32").await;
+    outcome.unwrap();
+    assert_eq!((batches, history.above_limit()), (5, 1));
+    let view = View::new(&MEMORY).history(&history);
+    let shown = SessionContext::new();
+    view.register(&shown);
+    let above =
+        "SELECT 1 FROM bursar_history() WHERE operator IS NULL AND real_above_limit > 15000000";
+    assert_eq!(shown.sql(above).await.unwrap().count().await.unwrap(), 1);
+    let ending = engine().end_by_real_bytes().build();
+    // Of two tries each has one batch.
+    let (outcome, batches) = run(&ending, "ends-32").await;
+    let text = RefusalText::of(&outcome.unwrap_err()).unwrap();
+    assert!(
+        text.message
+            .starts_with("cannot reserve the next batch of /ends-32/query-")
+            && text.message.contains(": the query held 48.")
+            && text
+                .message
+                .ends_with(" of the heap, and its limit is 32.0 MiB"),
+        "{text:?}"
+    );
+    assert!(
+        text.detail.starts_with("The tree around /ends-32/query-"),
+        "{text:?}"
+    );
+    assert!(
+        text.hint.starts_with("Raise the limit of /ends-32,"),
+        "{text:?}"
+    );
+    assert_eq!(batches, 2);
+    let last = history.finished().pop().unwrap();
+    assert_eq!((last.tries, last.refused), (2, 1));
+    assert!(
+        last.refused_by
+            .unwrap()
+            .starts_with("real bytes of /ends-32/query-")
+    );
+    // A grant of a quarter, 64 MiB, is enough.
+    let (outcome, batches) = run(&ending, "ends-256").await;
+    outcome.unwrap();
+    assert_eq!(batches, 5);
+    // One of 32 MiB becomes larger.
+    large.set_max(128 * MIB);
+    let fresh = engine().end_by_real_bytes().build();
+    let (outcome, batches) = run(&fresh, "ends-256").await;
+    outcome.unwrap();
+    assert_eq!(batches, 5);
+    for tenant in [small, large] {
+        settles(|| usage(&tenant) == 0).await;
+    }
 }

@@ -181,11 +181,10 @@ async fn a_tenant_sees_its_own_groups_whatever_it_asks() {
 async fn finished_queries_are_rows() {
     let mut scene = scene();
     let context = session(&View::new(&scene.memory).history(&scene.history));
-    let states =
-        "SELECT path, state, tries, real_peak FROM bursar_history() WHERE operator IS NULL";
+    let states = "SELECT path, state, tries, real_peak, real_above_limit FROM bursar_history() WHERE operator IS NULL";
     assert_eq!(
         rows(&context, states).await,
-        ["/a/query-1 running 1 ", "/ab/query-1 running 1 "]
+        ["/a/query-1 running 1  ", "/ab/query-1 running 1  "]
     );
     assert_eq!(scene.history.running().len(), 2);
     scene.held.clear();
@@ -193,7 +192,7 @@ async fn finished_queries_are_rows() {
     assert!(scene.history.running().is_empty());
     assert_eq!(
         rows(&context, states).await,
-        ["/a/query-1 finished 1 ", "/ab/query-1 finished 1 "]
+        ["/a/query-1 finished 1  ", "/ab/query-1 finished 1  "]
     );
     let sql = "SELECT path, operator, refused, refused_by, spills, consumers, can_spill, left_bytes, elapsed_seconds > 0 \
                FROM bursar_history() ORDER BY path, operator NULLS FIRST";

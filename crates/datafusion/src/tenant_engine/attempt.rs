@@ -264,6 +264,9 @@ impl Query {
             let counted = builder.real_bytes(real).map_err(AdmitError::Create);
             let counted = counted.map_err(TenantEngineError::NotAdmitted);
             builder = counted.map_err(Failed::Other)?.refuse_by_real_bytes();
+            if self.tenant.engine.ends_by_real_bytes {
+                builder = builder.end_by_real_bytes();
+            }
         }
         let pool = builder.build();
         let granted = grant.bytes();

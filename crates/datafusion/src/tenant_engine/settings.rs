@@ -23,6 +23,8 @@ pub(super) struct Engine {
     pub(super) history: Option<History>,
     #[cfg(feature = "real-bytes")]
     pub(super) real: Option<crate::real::RealBytes>,
+    #[cfg(feature = "real-bytes")]
+    pub(super) ends_by_real_bytes: bool,
     pub(super) rules: Rules,
     pub(super) repeat: Repeat,
     pub(super) hold_first: usize,

@@ -17,7 +17,7 @@ use datafusion::physical_plan::{
 };
 use futures_core::Stream;
 
-use super::yielder::{SourceWait, Yielder, stopped};
+use super::yielder::{SourceWait, Yielder};
 use crate::engine_version::KEEPS_ITS_PLACE;
 
 /// Wraps each source of a plan.
@@ -147,8 +147,8 @@ impl Stream for WaitingStream {
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = &mut *self;
-        if let Some(stop) = this.yielder.stopped() {
-            return Poll::Ready(Some(Err(stopped(&stop))));
+        if let Err(error) = this.yielder.check() {
+            return Poll::Ready(Some(Err(error)));
         }
         if !this.may_read {
             if let Err(error) = ready!(this.poll_room(context)) {

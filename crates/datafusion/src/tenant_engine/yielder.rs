@@ -49,6 +49,21 @@ impl Yielder {
         }
     }
 
+    /// Looks whether a source may make a batch.
+    ///
+    /// # Errors
+    /// That of a try that was stopped, or that really held more than its limit.
+    pub(super) fn check(&self) -> Result<(), DataFusionError> {
+        if let Some(stop) = self.stopped() {
+            return Err(stopped(&stop));
+        }
+        #[cfg(feature = "real-bytes")]
+        if let Some(pool) = self.pool.upgrade() {
+            pool.check_real_peak()?;
+        }
+        Ok(())
+    }
+
     /// Returns why the try was told to stop, if it was.
     pub(super) fn stopped(&self) -> Option<Arc<Stop>> {
         self.stop.get().cloned()
