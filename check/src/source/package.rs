@@ -24,8 +24,8 @@ pub enum House {
 /// The house of each package. A package that is missing here belongs to none, which is an error.
 #[rustfmt::skip]
 const HOUSES: [(House, &[&str]); 5] = [
-    (House::Product, &["bursar-machine", "bursar", "bursar-arbiter", "bursar-alloc", "bursar-tower", "bursar-cache", "bursar-datafusion", "bursar-prometheus",
-        "bursar-serve", "bursar-capi", "bursar-term", "bursar-top"]),
+    (House::Product, &["bursar-machine", "bursar", "bursar-arbiter", "bursar-alloc", "bursar-tower", "bursar-cache", "bursar-arrow", "bursar-datafusion",
+        "bursar-prometheus", "bursar-serve", "bursar-capi", "bursar-term", "bursar-top"]),
     (House::Lab, &["bursar-rig", "bursar-sim", "bursar-kernel", "bursar-experiments", "bursar-lab"]),
     (House::Observe, &["bursar-watch", "bursar-replay", "bursar-observe"]),
     (House::Check, &["bursar-check"]),

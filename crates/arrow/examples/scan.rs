@@ -1,1 +1,132 @@
-fn main() {}
+//! Cost of a `ChargedStore`: scans of Parquet through it and through the plain store, in pairs.
+//!
+//! `cargo run --release -p bursar-arrow --features async,object_store --example scan`
+
+use std::error::Error;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+
+use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray};
+use bursar::{Limits, Memory};
+use bursar_arrow::{ChargedStore, OnRefusal};
+use futures_util::TryStreamExt;
+use object_store::local::LocalFileSystem;
+use object_store::memory::InMemory;
+use object_store::path::Path;
+use object_store::{ObjectStore, ObjectStoreExt};
+use parquet::arrow::async_reader::{ParquetObjectReader, ParquetRecordBatchStreamBuilder};
+use parquet::arrow::{ArrowWriter, ProjectionMask};
+use parquet::file::properties::WriterProperties;
+
+const ROWS: usize = 2_000_000;
+const ROUNDS: usize = 41;
+
+/// A file with 20 row groups, of numbers and texts.
+fn file() -> Result<Vec<u8>, Box<dyn Error>> {
+    let scattered = |row: usize| (row as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 24;
+    let numbers: Int64Array = (0..ROWS).map(|row| scattered(row) as i64).collect();
+    let others: Int64Array = (0..ROWS).map(|row| row as i64).collect();
+    let texts = StringArray::from_iter_values(
+        (0..ROWS).map(|row| format!("{:x}", scattered(row) % 100_000)),
+    );
+    let columns: [(&str, ArrayRef); 3] = [
+        ("number", Arc::new(numbers)),
+        ("text", Arc::new(texts)),
+        ("other", Arc::new(others)),
+    ];
+    let batch = RecordBatch::try_from_iter(columns)?;
+    let properties = WriterProperties::builder().set_max_row_group_row_count(Some(ROWS / 20));
+    let mut writer = ArrowWriter::try_new(Vec::new(), batch.schema(), Some(properties.build()))?;
+    writer.write(&batch)?;
+    Ok(writer.into_inner()?)
+}
+
+/// Reads two columns of three. Returns the seconds.
+async fn parquet(store: &Arc<dyn ObjectStore>, path: &Path) -> Result<f64, Box<dyn Error>> {
+    let began = Instant::now();
+    let reader = ParquetObjectReader::new(store.clone(), path.clone());
+    let builder = ParquetRecordBatchStreamBuilder::new(reader).await?;
+    let columns = ProjectionMask::leaves(builder.parquet_schema(), [0, 2]);
+    let mut stream = builder
+        .with_projection(columns)
+        .with_batch_size(8192)
+        .build()?;
+    let mut rows = 0;
+    while let Some(batch) = stream.try_next().await? {
+        rows += batch.num_rows();
+    }
+    assert_eq!(rows, ROWS);
+    Ok(began.elapsed().as_secs_f64())
+}
+
+/// Reads the file as a stream of pieces, and nothing else, as a scan of CSV does. Returns the seconds.
+async fn stream(store: &Arc<dyn ObjectStore>, path: &Path) -> Result<f64, Box<dyn Error>> {
+    let began = Instant::now();
+    let mut stream = store.get(path).await?.into_stream();
+    let mut sum = 0;
+    while let Some(piece) = stream.try_next().await? {
+        sum += piece.iter().map(|&byte| u64::from(byte)).sum::<u64>();
+    }
+    assert!(sum > 0);
+    Ok(began.elapsed().as_secs_f64())
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let memory = Memory::builder().max(1 << 30).build()?;
+    let group = memory.root().child("tenant", Limits::max(1 << 29))?;
+    let directory =
+        PathBuf::from(std::env::temp_dir()).join(format!("bursar-scan-{}", std::process::id()));
+    std::fs::create_dir_all(&directory)?;
+    let local = LocalFileSystem::new_with_prefix(&directory)?;
+    let path = Path::from("file.parquet");
+    let file = file()?;
+    println!(
+        "{ROUNDS} pairs; a file of {:.1} MB\n",
+        file.len() as f64 / 1e6
+    );
+    println!("| store | scan | plain, ms | charged / plain | quartiles |");
+    println!("|---|---|---|---|---|");
+    let stores: [(&str, Arc<dyn ObjectStore>); 2] = [
+        ("memory", Arc::new(InMemory::new())),
+        ("files", Arc::new(local)),
+    ];
+    for (shown, plain) in stores {
+        plain.put(&path, file.clone().into()).await?;
+        let charged: Arc<dyn ObjectStore> =
+            Arc::new(ChargedStore::new(plain.clone(), &group, OnRefusal::Fail));
+        for scan in ["parquet", "stream"] {
+            let run = async |store| match scan {
+                "parquet" => parquet(store, &path).await,
+                _ => stream(store, &path).await,
+            };
+            let (mut times, mut ratios) = (Vec::new(), Vec::new());
+            for round in 0..ROUNDS {
+                // Each is first in every second pair.
+                let (one, two) = match round % 2 {
+                    0 => (run(&plain).await?, run(&charged).await?),
+                    _ => {
+                        let charged = run(&charged).await?;
+                        (run(&plain).await?, charged)
+                    }
+                };
+                times.push(one * 1e3);
+                ratios.push(two / one);
+            }
+            times.sort_by(f64::total_cmp);
+            ratios.sort_by(f64::total_cmp);
+            let at = |quarter: usize| ratios[(ROUNDS - 1) * quarter / 4];
+            println!(
+                "| {shown} | {scan} | {:.1} | {:.3} | {:.3} to {:.3} |",
+                times[ROUNDS / 2],
+                at(2),
+                at(1),
+                at(3)
+            );
+            assert_eq!(group.reserved(), 0, "all is returned");
+        }
+    }
+    std::fs::remove_dir_all(&directory)?;
+    Ok(())
+}

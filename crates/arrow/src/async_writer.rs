@@ -5,29 +5,45 @@ use parquet::arrow::AsyncArrowWriter;
 use parquet::arrow::async_writer::AsyncFileWriter;
 use parquet::file::metadata::ParquetMetaData;
 
-use crate::writer::{ChargedWriter, WriteError};
+use crate::writer::{Buffers, ChargedWriter, WriteError};
+
+impl<W: AsyncFileWriter> Buffers for AsyncArrowWriter<W> {
+    fn rows(&self) -> usize {
+        self.in_progress_rows()
+    }
+    fn memory(&self) -> u64 {
+        self.memory_size() as u64
+    }
+    fn encoded(&self) -> u64 {
+        self.in_progress_size() as u64
+    }
+}
 
 /// A row group is charged until the sink has taken it: the bytes of a flush that waits are still there.
 #[cfg_attr(docsrs, doc(cfg(feature = "async")))]
 impl<W: AsyncFileWriter> ChargedWriter<AsyncArrowWriter<W>> {
-    /// Encodes a batch. Flushes the row group before it or after it by the rules above.
+    /// Encodes a batch. If its charge is refused, the row group that is buffered is flushed, and the batch is tried once more.
     ///
     /// # Errors
-    /// As the method for [`ArrowWriter`](parquet::arrow::ArrowWriter). A future that is dropped before it is ready breaks the file, unless it never began.
+    /// As the method for [`ArrowWriter`](parquet::arrow::ArrowWriter). A future that is dropped while it writes breaks the file.
     pub async fn write(&mut self, batch: &RecordBatch) -> Result<(), WriteError> {
-        if let Err(refused) = self.charge_batch(batch) {
-            if self.writer.in_progress_rows() == 0 {
-                return Err(self.refused(refused));
+        match self.try_write(batch).await {
+            Err(WriteError::Refused(_)) if self.writer.rows() > 0 => {
+                self.flush().await?;
+                self.try_write(batch).await
             }
-            self.flush().await?;
-            if let Err(refused) = self.charge_batch(batch) {
-                return Err(self.refused(refused));
-            }
+            outcome => outcome,
         }
-        self.begin()?;
+    }
+
+    /// Encodes a batch, but leaves it to the caller to flush if it is refused.
+    ///
+    /// # Errors
+    /// As [`Self::write`]. A refusal changes nothing.
+    pub async fn try_write(&mut self, batch: &RecordBatch) -> Result<(), WriteError> {
+        let opened = self.begin_batch(batch)?;
         self.writer.write(batch).await?;
-        self.end();
-        if self.settle(self.writer.memory_size()) {
+        if self.end_batch(opened) {
             self.flush().await?;
         }
         Ok(())

@@ -9,16 +9,16 @@ use parquet::arrow::ArrowWriter;
 use parquet::errors::ParquetError;
 use parquet::file::metadata::ParquetMetaData;
 
-/// Size below which a row group is not flushed because the group is near its limit, bytes. Judgement: a column chunk costs about a hundred bytes of the
-/// footer, and a reader seeks to each, so smaller row groups cost more than they free.
+/// Encoded size below which a row group is not flushed because the group is near its limit, bytes. Judgement: a column chunk costs about a hundred bytes of
+/// the footer, and a reader seeks to each, so smaller row groups cost more than they free.
 pub const ROW_GROUP_MIN: u64 = 64 << 10;
 
-/// Whether a writer with `buffered` bytes flushes its row group, in a group that may charge `room` bytes more.
+/// Whether a writer flushes its row group, which takes `buffered` bytes now and `encoded` bytes in the file, in a group that may charge `room` bytes more.
 ///
 /// It does once it has as much as there is room, so the largest writers of a full group flush first. *n* writers of equal speed then have row groups of
 /// about 1/*n* of the limit, and the group is used almost wholly. Row groups below [`ROW_GROUP_MIN`] stay, until a charge is refused.
-pub fn flushes_early(buffered: u64, room: u64) -> bool {
-    buffered >= ROW_GROUP_MIN && buffered >= room
+pub fn flushes_early(buffered: u64, encoded: u64, room: u64) -> bool {
+    encoded >= ROW_GROUP_MIN && buffered >= room
 }
 
 /// A writer of Parquet whose buffered row group is charged to a group.
@@ -26,9 +26,12 @@ pub fn flushes_early(buffered: u64, room: u64) -> bool {
 /// `W` is an [`ArrowWriter`], or with the feature `async` an `AsyncArrowWriter`, that you made with your own options. A batch is charged by its size before
 /// it is encoded, and by [`ArrowWriter::memory_size`] afterwards. The row group is flushed early, and its bytes are returned,
 ///
-/// * when the charge for a batch is refused;
-/// * when encoding took more than the batch, and that is refused;
+/// * when `write` is refused the charge for a batch;
+/// * when encoding took more than was charged, and the rest is refused;
 /// * when [`flushes_early`] says so, after a batch.
+///
+/// A row group takes about 40 KiB a column as soon as it has a row, because of its dictionaries. The charge for its first batch includes what the first
+/// batch of the row group before took.
 ///
 /// A file is whole or cannot be read: only `finish` writes the footer, and it refuses to once a call failed, panicked, or was dropped as a future.
 ///
@@ -59,6 +62,8 @@ pub struct ChargedWriter<W> {
     pub(crate) writer: W,
     charge: Charge,
     group: Group,
+    // Bytes that a row group takes beside its first batch, as the last one did.
+    opening: u64,
     // Whether each call so far has ended well.
     is_whole: bool,
 }
@@ -70,6 +75,7 @@ impl<W> ChargedWriter<W> {
             writer,
             charge: group.charge(0),
             group: group.clone(),
+            opening: 0,
             is_whole: true,
         }
     }
@@ -97,18 +103,6 @@ impl<W> ChargedWriter<W> {
         self.is_whole = true;
     }
 
-    /// Charges a batch that is about to be encoded.
-    pub(crate) fn charge_batch(&mut self, batch: &RecordBatch) -> Result<(), ChargeError> {
-        let bytes = self.charge.bytes().saturating_add(batch_bytes(batch));
-        self.charge.resize(bytes)
-    }
-
-    /// Corrects the charge after a batch to the `buffered` bytes. Returns whether the row group must be flushed.
-    pub(crate) fn settle(&mut self, buffered: usize) -> bool {
-        let buffered = buffered as u64;
-        self.charge.resize(buffered).is_err() || flushes_early(buffered, room(&self.group))
-    }
-
     /// Returns the bytes of a row group that is written.
     pub(crate) fn settle_flushed(&mut self) {
         // To no bytes, so nothing is refused.
@@ -116,26 +110,79 @@ impl<W> ChargedWriter<W> {
     }
 }
 
+/// State of a row group that is buffered. Not exported.
+pub trait Buffers {
+    fn rows(&self) -> usize;
+    /// Its bytes now.
+    fn memory(&self) -> u64;
+    /// Its bytes in the file.
+    fn encoded(&self) -> u64;
+}
+
+impl<W: Write + Send> Buffers for ArrowWriter<W> {
+    fn rows(&self) -> usize {
+        self.in_progress_rows()
+    }
+    fn memory(&self) -> u64 {
+        self.memory_size() as u64
+    }
+    fn encoded(&self) -> u64 {
+        self.in_progress_size() as u64
+    }
+}
+
+impl<W: Buffers> ChargedWriter<W> {
+    /// Charges a batch that is about to be encoded, and begins the call. Returns the bytes of the batch, if it opens a row group.
+    pub(crate) fn begin_batch(&mut self, batch: &RecordBatch) -> Result<Option<u64>, WriteError> {
+        let bytes = batch_bytes(batch);
+        let opens = self.writer.rows() == 0;
+        let opening = if opens { self.opening } else { 0 };
+        self.begin()?;
+        let charged = self.charge.bytes() + opening + bytes;
+        if let Err(refused) = self.charge.resize(charged) {
+            self.end();
+            return Err(WriteError::Refused(refused));
+        }
+        Ok(opens.then_some(bytes))
+    }
+
+    /// Ends the call, and corrects the charge. Returns whether the row group must be flushed.
+    pub(crate) fn end_batch(&mut self, opened: Option<u64>) -> bool {
+        self.end();
+        let buffered = self.writer.memory();
+        if let Some(bytes) = opened {
+            self.opening = buffered.saturating_sub(bytes);
+        }
+        let fits = self.charge.resize(buffered).is_ok();
+        !fits || flushes_early(buffered, self.writer.encoded(), room(&self.group))
+    }
+}
+
 impl<W: Write + Send> ChargedWriter<ArrowWriter<W>> {
-    /// Encodes a batch. Flushes the row group before it or after it by the rules above.
+    /// Encodes a batch. If its charge is refused, the row group that is buffered is flushed, and the batch is tried once more.
     ///
     /// # Errors
-    /// [`WriteError::Refused`] if the batch does not fit although this writer has nothing buffered. The batch is not written, and the file is as it was: flush
-    /// another writer ([`flush_largest`]) and try again, or `finish`. After any other error the file is broken.
+    /// [`WriteError::Refused`] if the batch does not fit, although nothing is buffered any more. It is not written, and may be tried again, or the file may be
+    /// finished without it. After any other error the file is broken.
     pub fn write(&mut self, batch: &RecordBatch) -> Result<(), WriteError> {
-        if let Err(refused) = self.charge_batch(batch) {
-            if self.writer.in_progress_rows() == 0 {
-                return Err(self.refused(refused));
+        match self.try_write(batch) {
+            Err(WriteError::Refused(_)) if self.writer.rows() > 0 => {
+                self.flush()?;
+                self.try_write(batch)
             }
-            self.flush()?;
-            if let Err(refused) = self.charge_batch(batch) {
-                return Err(self.refused(refused));
-            }
+            outcome => outcome,
         }
-        self.begin()?;
+    }
+
+    /// Encodes a batch, as [`Self::write`] does, but leaves it to the caller to flush if it is refused. For a program with many open files: this one may
+    /// have little, and others much ([`flush_largest`]).
+    ///
+    /// # Errors
+    /// [`WriteError::Refused`] if the batch does not fit. Nothing changes then. After any other error the file is broken.
+    pub fn try_write(&mut self, batch: &RecordBatch) -> Result<(), WriteError> {
+        let opened = self.begin_batch(batch)?;
         self.writer.write(batch)?;
-        self.end();
-        if self.settle(self.writer.memory_size()) {
+        if self.end_batch(opened) {
             self.flush()?;
         }
         Ok(())
@@ -164,17 +211,20 @@ impl<W: Write + Send> ChargedWriter<ArrowWriter<W>> {
     }
 }
 
-impl<W> ChargedWriter<W> {
-    /// The error of a charge, or that of a broken file, which comes first.
-    pub(crate) fn refused(&self, refused: ChargeError) -> WriteError {
-        match self.is_whole {
-            true => WriteError::Refused(refused),
-            false => WriteError::Broken,
-        }
-    }
-}
-
-/// Flushes the writer that has most buffered. Returns its bytes; 0 if none has any. For a program with many open files whose batch was refused.
+/// Flushes the writer that has most buffered. Returns its bytes; 0 if none has any. For a program with many open files whose batch was refused:
+///
+/// ```
+/// # use bursar_arrow::{ChargedWriter, WriteError, flush_largest};
+/// # fn write<W: std::io::Write + Send>(writers: &mut [ChargedWriter<parquet::arrow::ArrowWriter<W>>], at: usize, batch: &arrow_array::RecordBatch) -> Result<(), WriteError> {
+/// while let Err(error) = writers[at].try_write(batch) {
+///     let is_refused = matches!(error, WriteError::Refused(_));
+///     if !is_refused || flush_largest(&mut *writers)? == 0 {
+///         return Err(error);
+///     }
+/// }
+/// # Ok(())
+/// # }
+/// ```
 ///
 /// # Errors
 /// As [`ChargedWriter::flush`]. The file of that writer is broken then.
@@ -230,7 +280,7 @@ impl<W> fmt::Debug for ChargedWriter<W> {
 #[cfg_attr(docsrs, doc(cfg(feature = "parquet")))]
 #[non_exhaustive]
 pub enum WriteError {
-    /// The batch was refused, and this writer has nothing buffered. Nothing changed.
+    /// The charge for the batch was refused. The batch is not written, and the file is as it was.
     Refused(ChargeError),
     /// The encoder or the sink failed. The file is broken.
     Parquet(ParquetError),

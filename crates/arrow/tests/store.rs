@@ -64,7 +64,8 @@ async fn ranges_are_charged_until_the_last_clone_goes() {
         drop(slice);
         assert_eq!(usage(&group), 0);
         let ends = charged.get_range(&path(), SIZE - 10..u64::MAX).await;
-        assert_eq!((ends.unwrap().len(), usage(&group)), (10, 0));
+        assert_eq!(ends.map(|ends| ends.len()).unwrap(), 10);
+        assert_eq!(usage(&group), 0);
         let mut ranges = charged.get_ranges(&path(), &[0..10, 20..50]).await.unwrap();
         assert_eq!(usage(&group), 40);
         assert_eq!(ranges.remove(0), object()[..10]);
@@ -215,7 +216,8 @@ async fn streams_are_charged_by_the_piece() {
         drop(half.next().await);
         drop(half);
         assert_eq!(usage(&group), 0);
-        let bounded = charged.get_opts(&path(), GetOptions::new().with_range(Some(0..SIZE)));
+        let path = path();
+        let bounded = charged.get_opts(&path, GetOptions::new().with_range(Some(0..SIZE)));
         assert!(matches!(
             bounded.await.unwrap().payload,
             GetResultPayload::Stream(_)
@@ -232,7 +234,8 @@ async fn requests_wait_for_memory() {
         let charged = ChargedStore::new(store.clone(), &group, hour);
         let others = group.try_charge(600).unwrap();
         let ranges = [0..500];
-        let mut waiting = pin!(charged.get_ranges(&path(), &ranges));
+        let at = path();
+        let mut waiting = pin!(charged.get_ranges(&at, &ranges));
         let polled = waiting
             .as_mut()
             .poll(&mut Context::from_waker(Waker::noop()));

@@ -56,7 +56,7 @@ fn batches(seed: u64, count: usize) -> Vec<RecordBatch> {
 
 #[test]
 fn early_flushes_keep_the_file_whole() {
-    for seed in 0..4 {
+    for seed in 0..2 {
         let group = group(MAX);
         let written = batches(seed, 200);
         let mut file = Vec::new();
@@ -78,32 +78,33 @@ fn early_flushes_keep_the_file_whole() {
 #[test]
 fn the_rule() {
     let min = ROW_GROUP_MIN;
-    for (buffered, room, flushes) in [
-        (min, min, true),
-        (min, min + 1, false),
-        (min - 1, 0, false),
-        (10 * min, 9 * min, true),
-        (0, 0, false),
-        (u64::MAX, u64::MAX, true),
+    for (buffered, encoded, room, flushes) in [
+        (2 * min, min, 2 * min, true),
+        (2 * min, min, 2 * min + 1, false),
+        (2 * min, min - 1, 0, false),
+        (0, 0, 0, false),
+        (u64::MAX, u64::MAX, u64::MAX, true),
     ] {
-        assert_eq!(flushes_early(buffered, room), flushes, "{buffered} {room}");
+        let shown = format!("{buffered} {encoded} {room}");
+        assert_eq!(flushes_early(buffered, encoded, room), flushes, "{shown}");
     }
 }
 
 /// The limit in the way may be an ancestor's.
 #[test]
 fn a_full_parent_makes_it_flush() {
-    let parent = group(MAX);
+    let parent = group(4 * MAX);
     let child = parent.child("writer", bursar::Limits::none()).unwrap();
-    let other = parent.try_charge(MAX / 2).unwrap();
+    let other = parent.try_charge(2 * MAX).unwrap();
     let mut file = Vec::new();
     let mut writer = writer(&mut file, &child);
-    let written = batches(7, 50);
+    let written = batches(7, 60);
     for batch in &written {
         writer.write(batch).unwrap();
-        assert!(writer.buffered() <= MAX / 4, "{writer:?}");
+        assert!(writer.buffered() < MAX, "{writer:?}");
     }
-    assert_eq!(parent.own_events().max_hits, 0, "the rule came first");
+    assert_eq!(parent.own_events().refused, 0, "the rule comes first");
+    assert!(!writer.inner().flushed_row_groups().is_empty());
     writer.finish().unwrap();
     assert!(is_same(&written, &read(file).unwrap().0));
     drop(other);
@@ -247,17 +248,19 @@ fn full_disks_and_panics_of_the_sink() {
 /// Each tenant has a partition; a program with all of them open goes on after refusals by flushing the largest.
 #[test]
 fn partitions_of_one_group() {
-    let group = group(MAX);
+    // Less than the row groups of all of them, and little more than a batch.
+    let max = MAX / 2;
+    let group = group(max);
     let mut files: Vec<Vec<u8>> = vec![Vec::new(); 200];
     let mut written: Vec<Vec<RecordBatch>> = vec![Vec::new(); files.len()];
     let mut writers: Vec<_> = files.iter_mut().map(|file| writer(file, &group)).collect();
     let mut random = Random::fork(8, 0);
     let mut refused = 0;
-    for _ in 0..2000 {
+    for _ in 0..1000 {
         let partition = random.below(200) as usize;
-        let rows = 1 + random.below(100) as usize;
+        let rows = 1 + random.below(400) as usize;
         let batch = batch(&mut random, rows);
-        while let Err(error) = writers[partition].write(&batch) {
+        while let Err(error) = writers[partition].try_write(&batch) {
             assert!(matches!(error, WriteError::Refused(_)));
             refused += 1;
             let largest = writers.iter().map(|writer| writer.buffered()).max();
@@ -276,7 +279,7 @@ fn partitions_of_one_group() {
             assert!(is_same(written, &read(file).unwrap().0));
         }
     }
-    assert!(group.peak() <= MAX);
+    assert!(group.peak() <= max);
     assert_eq!(usage(&group), 0);
 }
 
@@ -308,7 +311,7 @@ fn files_for_pyarrow_and_duckdb() {
         (
             "duckdb",
             format!(
-                "import duckdb\nprint({row_groups}, *duckdb.sql(\"select count(text), sum(number) from '{path}'\").fetchone())"
+                "import duckdb\nprint({row_groups}, *duckdb.sql(\"select count(text), sum(number) from '{path}'\").fetchall()[0])"
             ),
         ),
     ] {
