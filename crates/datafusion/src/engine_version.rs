@@ -7,7 +7,7 @@
 //! | [`aggregate_in_share`], [`is_aggregate`], [`may_be_asked`] | an aggregate that leaves room for its groups when it reads its files |
 //! | [`exhausted`] | a sort-merge join whose refusal stays `ResourcesExhausted` without a disk |
 //! | [`RUNTIME`] | a pool that `SET` can resize: apache/datafusion#22626 |
-//! | [`MAY_SET`], [`KEEPS_ITS_PLACE`], [`PART_BYTES`] | options, operators and sizes of a plan that are new |
+//! | [`MAY_SET`], [`SIZED_BY_ARGUMENTS`], [`KEEPS_ITS_PLACE`], [`PART_BYTES`] | options, functions, operators and sizes of a plan that are new |
 //!
 //! `tests/engine_version.rs` shows each of the first five. Its tests fail with a version that behaves otherwise, and say what to remove.
 //!
@@ -91,6 +91,18 @@ pub(crate) const MAY_SET: [&str; 9] = [
     "datafusion.sql_parser.map_string_types_to_utf8view",
     "datafusion.sql_parser.parse_float_as_decimal",
     "datafusion.sql_parser.support_varchar_with_length",
+];
+
+/// Functions whose value is as long as their arguments say, whatever the bytes of these. The last is another name of the one before.
+#[cfg(feature = "sql")]
+pub(crate) const SIZED_BY_ARGUMENTS: [&str; 7] = [
+    "repeat",
+    "lpad",
+    "rpad",
+    "range",
+    "generate_series",
+    "array_repeat",
+    "list_repeat",
 ];
 
 /// A source that must not be wrapped: the plan around it puts its rows there.

@@ -147,7 +147,8 @@ impl TenantSession {
     ///
     /// Each call counts once, with its constant arguments: literals, parameters with values, and expressions of these. A value takes
     ///
-    /// * `repeat`: the bytes of its text times its number. A text that is not constant counts as one byte.
+    /// * `repeat`: the bytes of its text times its number. A text that is not constant counts as one byte, or as what such a
+    ///   function makes.
     /// * `array_repeat`: the same, but an element counts as 8 bytes or more.
     /// * `lpad` and `rpad`: 4 bytes for each character of the length, whatever the text.
     /// * `range` and `generate_series`: 8 bytes for each element, if all arguments are constant. An interval of months and days with

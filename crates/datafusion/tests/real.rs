@@ -367,7 +367,9 @@ static BATCHES: AtomicUsize = AtomicUsize::new(0);
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_engine_ends_a_query_whose_function_takes_too_much() {
     let [small, large] = [32, 256].map(|mib| group(&format!("ends-{mib}"), mib * MIB));
-    let context = SessionContext::new();
+    // No repartition reads ahead.
+    let config = SessionConfig::new().with_target_partitions(1);
+    let context = SessionContext::new_with_config(config);
     context.register_udf(create_udf(
         "hoard",
         vec![DataType::Int64],

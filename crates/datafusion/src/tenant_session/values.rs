@@ -14,17 +14,8 @@ use datafusion::logical_expr::{Expr, LogicalPlan};
 use datafusion::optimizer::simplify_expressions::ExprSimplifier;
 
 use super::TenantSqlError;
+use crate::engine_version::SIZED_BY_ARGUMENTS;
 
-/// Functions whose value is as long as an argument says. The last is another name of the one before.
-const BOUNDED: [&str; 7] = [
-    "repeat",
-    "lpad",
-    "rpad",
-    "range",
-    "generate_series",
-    "array_repeat",
-    "list_repeat",
-];
 /// Bytes of a character in UTF-8, at most.
 const CHARACTER_BYTES: u64 = 4;
 /// Bytes of a number, date or timestamp in a list, at most. Also the fewest bytes that an element of a list counts as.
@@ -33,9 +24,9 @@ const DAY_NS: i128 = 24 * 3_600 * 1_000_000_000;
 /// Shortest month.
 const MONTH_NS: i128 = 28 * DAY_NS;
 
-/// Returns whether a function is one of those, by its name in lower case.
+/// Returns whether the value of a function is as long as its arguments say, by its name in lower case.
 pub(super) fn is_bounded(name: &str) -> bool {
-    BOUNDED.contains(&name)
+    SIZED_BY_ARGUMENTS.contains(&name)
 }
 
 /// Refuses a plan whose functions make values of more bytes together than `max`, each called for one row. Arguments that are not
@@ -45,7 +36,10 @@ pub(super) fn check_values(
     state: &SessionState,
     max: u64,
 ) -> Result<(), TenantSqlError> {
-    let context = SimplifyContext::builder().with_config_options(state.config_options().clone());
+    // With a time: the optimizer knows `now()`.
+    let context = SimplifyContext::builder()
+        .with_config_options(state.config_options().clone())
+        .with_current_time();
     let mut values = Values {
         simplifier: ExprSimplifier::new(context.build()),
         bytes: 0,
@@ -76,9 +70,8 @@ impl TreeNodeVisitor<'_> for Values {
     /// Sees calls inside arguments first. So an argument that is evaluated here is within the bound.
     fn f_up(&mut self, expr: &Expr) -> Result<TreeNodeRecursion> {
         if let Expr::ScalarFunction(call) = expr
-            && is_bounded(call.name())
+            && let Some(bytes) = self.bytes_of(call)
         {
-            let bytes = self.bytes_of(call).unwrap_or(0);
             self.bytes = self.bytes.saturating_add(bytes);
             if self.bytes > self.max {
                 self.refused = Some(call.name().to_owned());
@@ -90,23 +83,32 @@ impl TreeNodeVisitor<'_> for Values {
 }
 
 impl Values {
-    /// Bytes of the value for one row; `None` if its length is not constant, or DataFusion refuses it.
+    /// Bytes of the value for one row; `None` if its length is not bounded or not constant, or DataFusion refuses it.
     fn bytes_of(&self, call: &ScalarFunction) -> Option<u64> {
+        if !is_bounded(call.name()) {
+            return None;
+        }
         let args: Vec<_> = call.args.iter().map(|arg| self.constant(arg)).collect();
         let is_null = args.iter().flatten().any(ScalarValue::is_null);
         let times = |bytes: u64| {
             let count = integer(args.get(1)?.as_ref()?)?;
             Some(bytes.saturating_mul(u64::try_from(count).unwrap_or(0)))
         };
+        let repeated = || match (args.first()?, call.args.first()?) {
+            (Some(constant), _) => Some(bytes_of_constant(constant)),
+            (None, Expr::ScalarFunction(call)) => Some(self.bytes_of(call).unwrap_or(1)),
+            (None, _) => Some(1),
+        };
         match call.name() {
-            "array_repeat" => times(bytes_of_constant(args.first()?).max(ELEMENT_BYTES)),
+            "array_repeat" => times(repeated()?.max(ELEMENT_BYTES)),
             _ if is_null => None,
-            "repeat" => times(bytes_of_constant(args.first()?)),
+            "repeat" => times(repeated()?),
             "lpad" | "rpad" => times(CHARACTER_BYTES),
-            _ => {
-                let args: Option<Vec<_>> = args.into_iter().collect();
+            "range" | "generate_series" => {
+                let args: Option<Vec<_>> = args.iter().cloned().collect();
                 Some(elements(&args?)?.saturating_mul(ELEMENT_BYTES))
             }
+            _ => None,
         }
     }
 
@@ -120,14 +122,15 @@ impl Values {
     }
 }
 
-fn bytes_of_constant(value: &Option<ScalarValue>) -> u64 {
-    match value {
-        None => 1,
-        Some(value) => match value.try_as_str() {
-            Some(text) => text.map_or(0, str::len) as u64,
-            None => value.size() as u64,
-        },
-    }
+fn bytes_of_constant(value: &ScalarValue) -> u64 {
+    let bytes = match value.try_as_str() {
+        Some(text) => text.map_or(0, str::len),
+        None => {
+            let width = value.data_type().primitive_width();
+            width.unwrap_or_else(|| value.size())
+        }
+    };
+    bytes as u64
 }
 
 fn integer(value: &ScalarValue) -> Option<i64> {
@@ -163,7 +166,7 @@ fn elements(args: &[ScalarValue]) -> Option<u64> {
     if step == 0 || distance.signum() * step.signum() < 0 {
         return Some(0);
     }
-    u64::try_from(distance / step + 1).ok()
+    Some(u64::try_from(distance / step + 1).unwrap_or(u64::MAX))
 }
 
 /// Parts of an interval, each as short as it can be: months, days, and the rest.
