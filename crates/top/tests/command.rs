@@ -16,6 +16,11 @@ fn doctor_names_the_backend_and_how_to_force_one() {
     let backend = document["backend"].as_str().expect("a name");
     assert!(["rseq", "percpu-atomic", "sharded"].contains(&backend));
     assert!(text.contains(backend));
+    let note = document["note"].as_str().unwrap_or_default();
+    assert_eq!(
+        note.contains("linked statically"),
+        cfg!(target_feature = "crt-static")
+    );
     assert!(
         document["checks"]
             .as_array()
