@@ -3,20 +3,25 @@
 //! `cargo run --release -p bursar-arrow --features async,object_store --example scan`
 
 use std::error::Error;
-use std::path::PathBuf;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
 use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 use bursar::{Limits, Memory};
 use bursar_arrow::{ChargedStore, OnRefusal};
-use futures_util::TryStreamExt;
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use futures_util::{FutureExt, TryFutureExt, TryStreamExt};
 use object_store::local::LocalFileSystem;
 use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
-use parquet::arrow::async_reader::{ParquetObjectReader, ParquetRecordBatchStreamBuilder};
+use parquet::arrow::arrow_reader::ArrowReaderOptions;
+use parquet::arrow::async_reader::{AsyncFileReader, ParquetRecordBatchStreamBuilder};
 use parquet::arrow::{ArrowWriter, ProjectionMask};
+use parquet::errors::{ParquetError, Result as ParquetResult};
+use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader};
 use parquet::file::properties::WriterProperties;
 
 const ROWS: usize = 2_000_000;
@@ -42,11 +47,51 @@ fn file() -> Result<Vec<u8>, Box<dyn Error>> {
     Ok(writer.into_inner()?)
 }
 
+/// An object as a scan of DataFusion reads it.
+struct Object {
+    store: Arc<dyn ObjectStore>,
+    path: Path,
+    size: u64,
+}
+
+impl AsyncFileReader for Object {
+    fn get_bytes(&mut self, range: Range<u64>) -> BoxFuture<'_, ParquetResult<Bytes>> {
+        let got = self.store.get_range(&self.path, range);
+        got.map_err(|error| ParquetError::External(Box::new(error)))
+            .boxed()
+    }
+
+    fn get_byte_ranges(
+        &mut self,
+        ranges: Vec<Range<u64>>,
+    ) -> BoxFuture<'_, ParquetResult<Vec<Bytes>>> {
+        let got = async move { self.store.get_ranges(&self.path, &ranges).await };
+        got.map_err(|error| ParquetError::External(Box::new(error)))
+            .boxed()
+    }
+
+    fn get_metadata<'a>(
+        &'a mut self,
+        _: Option<&'a ArrowReaderOptions>,
+    ) -> BoxFuture<'a, ParquetResult<Arc<ParquetMetaData>>> {
+        let size = self.size;
+        ParquetMetaDataReader::new()
+            .load_and_finish(self, size)
+            .map_ok(Arc::new)
+            .boxed()
+    }
+}
+
 /// Reads two columns of three. Returns the seconds.
+#[expect(clippy::disallowed_methods, reason = "this measures the host")]
 async fn parquet(store: &Arc<dyn ObjectStore>, path: &Path) -> Result<f64, Box<dyn Error>> {
     let began = Instant::now();
-    let reader = ParquetObjectReader::new(store.clone(), path.clone());
-    let builder = ParquetRecordBatchStreamBuilder::new(reader).await?;
+    let object = Object {
+        store: store.clone(),
+        path: path.clone(),
+        size: store.head(path).await?.size,
+    };
+    let builder = ParquetRecordBatchStreamBuilder::new(object).await?;
     let columns = ProjectionMask::leaves(builder.parquet_schema(), [0, 2]);
     let mut stream = builder
         .with_projection(columns)
@@ -61,6 +106,7 @@ async fn parquet(store: &Arc<dyn ObjectStore>, path: &Path) -> Result<f64, Box<d
 }
 
 /// Reads the file as a stream of pieces, and nothing else, as a scan of CSV does. Returns the seconds.
+#[expect(clippy::disallowed_methods, reason = "this measures the host")]
 async fn stream(store: &Arc<dyn ObjectStore>, path: &Path) -> Result<f64, Box<dyn Error>> {
     let began = Instant::now();
     let mut stream = store.get(path).await?.into_stream();
@@ -76,8 +122,7 @@ async fn stream(store: &Arc<dyn ObjectStore>, path: &Path) -> Result<f64, Box<dy
 async fn main() -> Result<(), Box<dyn Error>> {
     let memory = Memory::builder().max(1 << 30).build()?;
     let group = memory.root().child("tenant", Limits::max(1 << 29))?;
-    let directory =
-        PathBuf::from(std::env::temp_dir()).join(format!("bursar-scan-{}", std::process::id()));
+    let directory = std::env::temp_dir().join(format!("bursar-scan-{}", std::process::id()));
     std::fs::create_dir_all(&directory)?;
     let local = LocalFileSystem::new_with_prefix(&directory)?;
     let path = Path::from("file.parquet");

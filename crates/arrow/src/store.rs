@@ -23,6 +23,9 @@ use crate::upload::Upload;
 /// Piece in which a file is read for a stream, bytes. Judgement: the stream of `object_store` itself reads 8 KiB on another thread each time.
 const PIECE: u64 = 1 << 20;
 
+/// Largest range that is fetched in one piece, bytes. Judgement: a reader that splits a file among its workers asks for ranges of any size, and streams them.
+const WHOLE: u64 = 8 << 20;
+
 /// Answer of a [`ChargedStore`] to a refused charge.
 #[cfg_attr(docsrs, doc(cfg(feature = "object_store")))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,13 +43,13 @@ pub enum OnRefusal {
 ///
 /// | request | charged | until |
 /// |---|---|---|
-/// | a bounded range, `get_range` | its bytes, before they are fetched, in one piece | the last clone or slice is dropped |
-/// | `get_ranges` | all of its bytes at once, before they are fetched | that of each range |
-/// | a whole object, an open range | each piece of the stream, when it is there; a file's before it is read | that of the piece |
+/// | `get_ranges` | all of its bytes at once, before they are fetched | the last clone or slice of each range is dropped |
+/// | `get_range`, or another bounded range, of at most 8 MiB | its bytes, before they are fetched, in one piece | that of the piece |
+/// | a larger range, an open one, a whole object | each piece of the stream, when it is there; a file's before it is read | that of the piece |
 /// | `put`, a part of an upload | its bytes, before they are sent | the request ends |
 ///
-/// Nothing is copied: a [`Bytes`] has its charge as part of its owner. [`GetResult::bytes`] copies an object of several pieces, and that copy is charged to
-/// nobody: ask for the range. A store that merges near ranges also holds the gaps between them, which are at most 1 MiB each, and are not charged.
+/// Nothing is copied: a [`Bytes`] has its charge as part of its owner. But `get_range` and [`GetResult::bytes`] copy an answer of several pieces, and that copy
+/// is charged to nobody. `get_ranges` never does. A store that merges near ranges also holds the gaps between them, which are at most 1 MiB each, and are not charged.
 ///
 /// A refusal is [`object_store::Error::Generic`] with the [`ChargeError`] as its source. All other requests, and all other errors, are the store's.
 ///
@@ -225,22 +228,19 @@ impl ObjectStore for ChargedStore {
     }
 
     async fn get_opts(&self, from: &Path, options: GetOptions) -> Result<GetResult> {
-        let (is_head, is_bounded) = (
-            options.head,
-            matches!(options.range, Some(GetRange::Bounded(_))),
-        );
+        let is_head = options.head;
+        let is_bounded = matches!(options.range, Some(GetRange::Bounded(_)));
         let answer = self.store.get_opts(from, options).await?;
         if is_head {
             return Ok(answer);
         }
         let meter = self.meter.clone();
-        let (meta, range, attributes) = (
-            answer.meta.clone(),
-            answer.range.clone(),
-            answer.attributes.clone(),
-        );
+        let (meta, range) = (answer.meta.clone(), answer.range.clone());
+        let attributes = answer.attributes.clone();
         let charged = match answer.payload {
-            _ if is_bounded => stream::once(piece(meter, answer)).boxed(),
+            _ if is_bounded && length(&range) <= WHOLE => {
+                stream::once(piece(meter, answer)).boxed()
+            }
             GetResultPayload::File(file, path) => {
                 file_pieces(meter, file, path, answer.meta, answer.range)
             }

@@ -27,7 +27,7 @@ use common::{batch, directory, group, usage};
 
 const MAX: u64 = 8 << 20;
 
-/// What an engine on the other side of the C data interface hands over.
+/// Imports an array that came through the C data interface.
 fn import(array: FFI_ArrowArray, schema: &FFI_ArrowSchema) -> Result<ArrayData, ArrowError> {
     // SAFETY: Arrow itself exported both, and `array` is moved in.
     unsafe { from_ffi(array, schema) }
@@ -47,7 +47,7 @@ fn imported_arrays_are_charged_once() {
     let bytes = imported.try_claim(&group).unwrap();
     assert_eq!(usage(&group), bytes);
     // Offsets, texts and validity.
-    assert!(bytes >= 1001 * 4 + 125 && bytes <= 16_000, "{bytes}");
+    assert!((1001 * 4 + 125..=16_000).contains(&bytes), "{bytes}");
     let array = make_array(imported);
     assert_eq!(&array, &exported);
     let slice = array.slice(10, 5);

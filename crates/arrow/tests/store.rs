@@ -1,4 +1,8 @@
 //! Object stores in groups: the store's own answers, charged while somebody has them.
+#![allow(
+    clippy::single_range_in_vec_init,
+    reason = "stores take lists of ranges"
+)]
 
 mod common;
 
@@ -222,6 +226,39 @@ async fn streams_are_charged_by_the_piece() {
             bounded.await.unwrap().payload,
             GetResultPayload::Stream(_)
         ));
+        assert_eq!(usage(&group), 0);
+    }
+}
+
+/// A range that a worker streams must not be in memory at once.
+#[tokio::test]
+async fn large_ranges_come_in_pieces() {
+    let size = 20_000_000;
+    for store in stores("large").await {
+        store.put(&path(), vec![7; size].into()).await.unwrap();
+        let group = group(2 * size as u64);
+        let charged = charged(&store, &group);
+        let range = GetOptions::new().with_range(Some(1..size as u64));
+        let plain = store.get_opts(&path(), range.clone()).await.unwrap();
+        let is_file = matches!(plain.payload, GetResultPayload::File(..));
+        let mut stream = charged
+            .get_opts(&path(), range)
+            .await
+            .unwrap()
+            .into_stream();
+        let mut length = 0;
+        while let Some(piece) = stream.next().await {
+            length += piece.unwrap().len();
+        }
+        assert_eq!((length, usage(&group)), (size - 1, 0));
+        assert_eq!(group.peak() < size as u64 / 2, is_file);
+        // `get_ranges` is charged as a whole.
+        let whole = charged
+            .get_ranges(&path(), &[1..size as u64])
+            .await
+            .unwrap();
+        assert_eq!(usage(&group), whole[0].len() as u64);
+        drop(whole);
         assert_eq!(usage(&group), 0);
     }
 }

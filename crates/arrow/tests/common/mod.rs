@@ -1,4 +1,4 @@
-//! What the tests share.
+//! Helpers of all tests.
 #![allow(dead_code, reason = "each test program uses a part")]
 
 use std::path::PathBuf;
