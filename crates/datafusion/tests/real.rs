@@ -447,3 +447,28 @@ async fn an_engine_ends_a_query_whose_function_takes_too_much() {
         settles(|| usage(&tenant) == 0).await;
     }
 }
+
+/// A join of two tables by another condition than equality. It copies its build side, of which it has reserved one copy.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_engine_ends_a_join_that_copies_its_build_side() {
+    let tenant = group("copies", 24 * MIB);
+    let config = SessionConfig::new().with_target_partitions(1);
+    let context = SessionContext::new_with_config(config);
+    let arbiter = Arbiter::new(&MEMORY, Policy::default());
+    let engine = || TenantEngine::builder(&context, &arbiter).real_bytes(&REAL);
+    let sql = "SELECT count(big.s) FROM (SELECT value AS v, repeat('x', 32) AS s FROM range(1, 400000)) AS big \
+               JOIN (SELECT 2147483647 AS v) AS small ON big.v > small.v";
+    let run = async |engine: TenantEngine| {
+        let tenant = engine.tenant("copies").unwrap();
+        tenant.sql(None, sql).await.unwrap().collect().await
+    };
+    run(engine().build()).await.unwrap();
+    let error = run(engine().end_by_real_bytes().build()).await.unwrap_err();
+    let text = RefusalText::of(&error).unwrap();
+    assert!(
+        text.message
+            .starts_with("cannot reserve the next batch of /copies/query-"),
+        "{text:?}"
+    );
+    settles(|| usage(&tenant) == 0).await;
+}
