@@ -6,7 +6,7 @@ use std::error::Error;
 use std::sync::Arc;
 
 use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray};
-use bursar::{Bytes, Group, Limits, Memory};
+use bursar::{Bytes, Freshness, Group, Limits, Memory};
 use bursar_arrow::{ChargedWriter, WriteError, flush_largest};
 use parquet::arrow::ArrowWriter;
 
@@ -122,7 +122,8 @@ fn main() -> Result<(), Box<dyn Error>> {
                 Bytes(peak),
                 Bytes(bytes)
             );
-            assert_eq!(group.reserved(), 0, "all is returned");
+            let left = group.read(Freshness::Exact)?.usage_bytes();
+            assert_eq!(left, 0, "all is returned");
             group.remove()?;
         }
     }

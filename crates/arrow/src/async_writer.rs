@@ -22,7 +22,8 @@ impl<W: AsyncFileWriter> Buffers for AsyncArrowWriter<W> {
 /// A row group is charged until the sink has taken it: the bytes of a flush that waits are still there.
 #[cfg_attr(docsrs, doc(cfg(feature = "async")))]
 impl<W: AsyncFileWriter> ChargedWriter<AsyncArrowWriter<W>> {
-    /// Encodes a batch. If its charge is refused, the row group that is buffered is flushed, and the batch is tried once more.
+    /// Encodes a batch. If its charge is refused, the row group that is buffered is flushed, and the batch is tried once more. Afterwards the row group is
+    /// flushed if [`flushes_early`](crate::flushes_early) says so.
     ///
     /// # Errors
     /// As the method for [`ArrowWriter`](parquet::arrow::ArrowWriter). A future that is dropped while it writes breaks the file.
@@ -30,13 +31,17 @@ impl<W: AsyncFileWriter> ChargedWriter<AsyncArrowWriter<W>> {
         match self.try_write(batch).await {
             Err(WriteError::Refused(_)) if self.writer.rows() > 0 => {
                 self.flush().await?;
-                self.try_write(batch).await
+                self.try_write(batch).await?;
             }
-            outcome => outcome,
+            outcome => outcome?,
+        }
+        match self.is_near_limit() {
+            true => self.flush().await,
+            false => Ok(()),
         }
     }
 
-    /// Encodes a batch, but leaves it to the caller to flush if it is refused.
+    /// Encodes a batch, but leaves it to the caller to flush when the group is full.
     ///
     /// # Errors
     /// As [`Self::write`]. A refusal changes nothing.

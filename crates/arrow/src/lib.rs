@@ -16,6 +16,8 @@ mod async_writer;
 #[cfg(feature = "claim")]
 mod claim;
 #[cfg(feature = "object_store")]
+mod meter;
+#[cfg(feature = "object_store")]
 mod store;
 #[cfg(feature = "object_store")]
 mod upload;
@@ -25,7 +27,9 @@ mod writer;
 #[cfg(feature = "claim")]
 pub use claim::{ArrowPool, Claim, ClaimedReader};
 #[cfg(feature = "object_store")]
-pub use store::{ChargedStore, OnRefusal};
+pub use meter::OnRefusal;
+#[cfg(feature = "object_store")]
+pub use store::ChargedStore;
 #[cfg(feature = "parquet")]
 pub use writer::{ChargedWriter, ROW_GROUP_MIN, WriteError, flush_largest, flushes_early};
 

@@ -5,10 +5,9 @@ use std::fs::File;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_trait::async_trait;
-use bursar::{Charge, ChargeError, Group};
+use bursar::{Charge, Group};
 use bytes::Bytes;
 use futures_util::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use object_store::path::Path;
@@ -18,6 +17,7 @@ use object_store::{
     PutResult, RenameOptions, Result,
 };
 
+use crate::meter::{Meter, OnRefusal};
 use crate::upload::Upload;
 
 /// Piece in which a file is read for a stream, bytes. Judgement: the stream of `object_store` itself reads 8 KiB on another thread each time.
@@ -25,19 +25,6 @@ const PIECE: u64 = 1 << 20;
 
 /// Largest range that is fetched in one piece, bytes. Judgement: a reader that splits a file among its workers asks for ranges of any size, and streams them.
 const WHOLE: u64 = 8 << 20;
-
-/// Answer of a [`ChargedStore`] to a refused charge.
-#[cfg_attr(docsrs, doc(cfg(feature = "object_store")))]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum OnRefusal {
-    /// The request fails at once. A scan of DataFusion passes the error on, so its query fails.
-    #[default]
-    Fail,
-    /// The request waits for memory, and fails if there is none in time. It needs tokio's timer. A stream may wait for bytes that its own reader holds: the
-    /// time ends that.
-    Wait(Duration),
-}
 
 /// A store whose bytes are charged to a group while they are in flight, and while the reader has them.
 ///
@@ -51,7 +38,7 @@ pub enum OnRefusal {
 /// Nothing is copied: a [`Bytes`] has its charge as part of its owner. But `get_range` and [`GetResult::bytes`] copy an answer of several pieces, and that copy
 /// is charged to nobody. `get_ranges` never does. A store that merges near ranges also holds the gaps between them, which are at most 1 MiB each, and are not charged.
 ///
-/// A refusal is [`object_store::Error::Generic`] with the [`ChargeError`] as its source. All other requests, and all other errors, are the store's.
+/// A refusal is [`object_store::Error::Generic`] with the [`ChargeError`](bursar::ChargeError) as its source. All other requests, and all other errors, are the store's.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -84,47 +71,6 @@ impl ChargedStore {
         let group = group.clone();
         let meter = Meter { group, on_refusal };
         Self { store, meter }
-    }
-}
-
-/// A group, and what to do when it refuses.
-#[derive(Clone)]
-pub(crate) struct Meter {
-    pub(crate) group: Group,
-    on_refusal: OnRefusal,
-}
-
-impl Meter {
-    async fn charge(&self, bytes: u64) -> Result<Charge> {
-        self.or_wait(self.group.try_charge(bytes), bytes).await
-    }
-
-    /// Waits, if it may, after the first attempt to charge `bytes` was refused.
-    pub(crate) async fn or_wait(
-        &self,
-        first: Result<Charge, ChargeError>,
-        bytes: u64,
-    ) -> Result<Charge> {
-        let charged = match (first, self.on_refusal) {
-            (Err(ChargeError::LimitReached(reached)), OnRefusal::Wait(patience))
-                if !reached.never_fits() =>
-            {
-                let mut waiting = self.group.charge_async(bytes);
-                match tokio::time::timeout(patience, &mut waiting).await {
-                    Ok(charged) => charged,
-                    Err(_) => Err(waiting.give_up()),
-                }
-            }
-            (first, _) => first,
-        };
-        charged.map_err(refused)
-    }
-}
-
-fn refused(error: ChargeError) -> object_store::Error {
-    object_store::Error::Generic {
-        store: "bursar",
-        source: Box::new(error),
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use async_trait::async_trait;
 use object_store::{MultipartUpload, PutPayload, PutResult, Result, UploadPart};
 
-use crate::store::Meter;
+use crate::meter::Meter;
 
 /// An upload whose parts are charged until they are sent.
 pub(crate) struct Upload {

@@ -26,9 +26,8 @@ pub fn flushes_early(buffered: u64, encoded: u64, room: u64) -> bool {
 /// `W` is an [`ArrowWriter`], or with the feature `async` an `AsyncArrowWriter`, that you made with your own options. A batch is charged by its size before
 /// it is encoded, and by [`ArrowWriter::memory_size`] afterwards. The row group is flushed early, and its bytes are returned,
 ///
-/// * when `write` is refused the charge for a batch;
 /// * when encoding took more than was charged, and the rest is refused;
-/// * when [`flushes_early`] says so, after a batch.
+/// * by `write` alone: when the charge for a batch is refused, and after a batch when [`flushes_early`] says so.
 ///
 /// A row group takes about 40 KiB a column as soon as it has a row, because of its dictionaries. The charge for its first batch includes what the first
 /// batch of the row group before took.
@@ -146,20 +145,26 @@ impl<W: Buffers> ChargedWriter<W> {
         Ok(opens.then_some(bytes))
     }
 
-    /// Ends the call, and corrects the charge. Returns whether the row group must be flushed.
+    /// Ends the call, and corrects the charge. Returns whether that was refused, so that the row group must be flushed.
     pub(crate) fn end_batch(&mut self, opened: Option<u64>) -> bool {
         self.end();
         let buffered = self.writer.memory();
         if let Some(bytes) = opened {
             self.opening = buffered.saturating_sub(bytes);
         }
-        let fits = self.charge.resize(buffered).is_ok();
-        !fits || flushes_early(buffered, self.writer.encoded(), room(&self.group))
+        self.charge.resize(buffered).is_err()
+    }
+
+    /// Whether the row group is flushed because the group is near its limit.
+    pub(crate) fn is_near_limit(&self) -> bool {
+        let (buffered, encoded) = (self.writer.memory(), self.writer.encoded());
+        flushes_early(buffered, encoded, room(&self.group))
     }
 }
 
 impl<W: Write + Send> ChargedWriter<ArrowWriter<W>> {
-    /// Encodes a batch. If its charge is refused, the row group that is buffered is flushed, and the batch is tried once more.
+    /// Encodes a batch. If its charge is refused, the row group that is buffered is flushed, and the batch is tried once more. Afterwards the row group is
+    /// flushed if [`flushes_early`] says so.
     ///
     /// # Errors
     /// [`WriteError::Refused`] if the batch does not fit, although nothing is buffered any more. It is not written, and may be tried again, or the file may be
@@ -168,14 +173,18 @@ impl<W: Write + Send> ChargedWriter<ArrowWriter<W>> {
         match self.try_write(batch) {
             Err(WriteError::Refused(_)) if self.writer.rows() > 0 => {
                 self.flush()?;
-                self.try_write(batch)
+                self.try_write(batch)?;
             }
-            outcome => outcome,
+            outcome => outcome?,
+        }
+        match self.is_near_limit() {
+            true => self.flush(),
+            false => Ok(()),
         }
     }
 
-    /// Encodes a batch, as [`Self::write`] does, but leaves it to the caller to flush if it is refused. For a program with many open files: this one may
-    /// have little, and others much ([`flush_largest`]).
+    /// Encodes a batch, but leaves it to the caller to flush when the group is full. For a program with many open files: this one may have little, and others
+    /// much ([`flush_largest`]).
     ///
     /// # Errors
     /// [`WriteError::Refused`] if the batch does not fit. Nothing changes then. After any other error the file is broken.

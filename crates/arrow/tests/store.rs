@@ -1,8 +1,4 @@
 //! Object stores in groups: the store's own answers, charged while somebody has them.
-#![allow(
-    clippy::single_range_in_vec_init,
-    reason = "stores take lists of ranges"
-)]
 
 mod common;
 
