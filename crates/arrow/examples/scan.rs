@@ -4,7 +4,6 @@
 
 use std::error::Error;
 use std::ops::Range;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray};
@@ -126,8 +125,7 @@ async fn stream(store: &Arc<dyn ObjectStore>, path: &Path) -> Result<f64, Box<dy
 async fn main() -> Result<(), Box<dyn Error>> {
     let memory = Memory::builder().max(1 << 30).build()?;
     let group = memory.root().child("tenant", Limits::max(1 << 29))?;
-    let directory =
-        PathBuf::from(std::env::temp_dir()).join(format!("bursar-scan-{}", std::process::id()));
+    let directory = std::env::temp_dir().join(format!("bursar-scan-{}", std::process::id()));
     std::fs::create_dir_all(&directory)?;
     let local = LocalFileSystem::new_with_prefix(&directory)?;
     let path = Path::from("file.parquet");

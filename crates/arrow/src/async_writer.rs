@@ -28,14 +28,14 @@ impl<W: AsyncFileWriter> ChargedWriter<AsyncArrowWriter<W>> {
     /// # Errors
     /// As the method for [`ArrowWriter`](parquet::arrow::ArrowWriter). A future that is dropped while it writes breaks the file.
     pub async fn write(&mut self, batch: &RecordBatch) -> Result<(), WriteError> {
-        match self.try_write(batch).await {
+        let missing = match self.encode(batch).await {
             Err(WriteError::Refused(_)) if self.writer.rows() > 0 => {
                 self.flush().await?;
-                self.try_write(batch).await?;
+                self.encode(batch).await?
             }
             outcome => outcome?,
-        }
-        match self.is_near_limit() {
+        };
+        match self.must_flush(missing) {
             true => self.flush().await,
             false => Ok(()),
         }
@@ -46,12 +46,15 @@ impl<W: AsyncFileWriter> ChargedWriter<AsyncArrowWriter<W>> {
     /// # Errors
     /// As [`Self::write`]. A refusal changes nothing.
     pub async fn try_write(&mut self, batch: &RecordBatch) -> Result<(), WriteError> {
+        let missing = self.encode(batch).await?;
+        self.overshoot(missing);
+        Ok(())
+    }
+
+    async fn encode(&mut self, batch: &RecordBatch) -> Result<u64, WriteError> {
         let opened = self.begin_batch(batch)?;
         self.writer.write(batch).await?;
-        if self.end_batch(opened) {
-            self.flush().await?;
-        }
-        Ok(())
+        Ok(self.end_batch(opened))
     }
 
     /// Writes the row group that is buffered, and returns its bytes.

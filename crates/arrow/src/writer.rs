@@ -24,10 +24,10 @@ pub fn flushes_early(buffered: u64, encoded: u64, room: u64) -> bool {
 /// A writer of Parquet whose buffered row group is charged to a group.
 ///
 /// `W` is an [`ArrowWriter`], or with the feature `async` an `AsyncArrowWriter`, that you made with your own options. A batch is charged by its size before
-/// it is encoded, and by [`ArrowWriter::memory_size`] afterwards. The row group is flushed early, and its bytes are returned,
+/// it is encoded, and by [`ArrowWriter::memory_size`] afterwards. `write` flushes the row group early, which returns its bytes,
 ///
-/// * when encoding took more than was charged, and the rest is refused;
-/// * by `write` alone: when the charge for a batch is refused, and after a batch when [`flushes_early`] says so.
+/// * before a batch, when its charge is refused;
+/// * after it, when encoding took more, and that is refused, or when [`flushes_early`] says so.
 ///
 /// A row group takes about 40 KiB a column as soon as it has a row, because of its dictionaries. The charge for its first batch includes what the first
 /// batch of the row group before took.
@@ -102,6 +102,11 @@ impl<W> ChargedWriter<W> {
         self.is_whole = true;
     }
 
+    /// Charges missing bytes, whatever the limits say: they are in use.
+    pub(crate) fn overshoot(&mut self, missing: u64) {
+        self.charge.grow_nowait(missing);
+    }
+
     /// Returns the bytes of a row group that is written.
     pub(crate) fn settle_flushed(&mut self) {
         // To no bytes, so nothing is refused.
@@ -145,18 +150,24 @@ impl<W: Buffers> ChargedWriter<W> {
         Ok(opens.then_some(bytes))
     }
 
-    /// Ends the call, and corrects the charge. Returns whether that was refused, so that the row group must be flushed.
-    pub(crate) fn end_batch(&mut self, opened: Option<u64>) -> bool {
+    /// Ends the call, and corrects the charge. Returns the bytes that are missing because encoding took more, and that was refused.
+    pub(crate) fn end_batch(&mut self, opened: Option<u64>) -> u64 {
         self.end();
         let buffered = self.writer.memory();
         if let Some(bytes) = opened {
             self.opening = buffered.saturating_sub(bytes);
         }
-        self.charge.resize(buffered).is_err()
+        match self.charge.resize(buffered) {
+            Ok(()) => 0,
+            Err(_) => buffered - self.charge.bytes(),
+        }
     }
 
-    /// Whether the row group is flushed because the group is near its limit.
-    pub(crate) fn is_near_limit(&self) -> bool {
+    /// Whether `write` flushes the row group after a batch for which bytes are missing.
+    pub(crate) fn must_flush(&self, missing: u64) -> bool {
+        if missing > 0 {
+            return true;
+        }
         let (buffered, encoded) = (self.writer.memory(), self.writer.encoded());
         flushes_early(buffered, encoded, room(&self.group))
     }
@@ -170,31 +181,34 @@ impl<W: Write + Send> ChargedWriter<ArrowWriter<W>> {
     /// [`WriteError::Refused`] if the batch does not fit, although nothing is buffered any more. It is not written, and may be tried again, or the file may be
     /// finished without it. After any other error the file is broken.
     pub fn write(&mut self, batch: &RecordBatch) -> Result<(), WriteError> {
-        match self.try_write(batch) {
+        let missing = match self.encode(batch) {
             Err(WriteError::Refused(_)) if self.writer.rows() > 0 => {
                 self.flush()?;
-                self.try_write(batch)?;
+                self.encode(batch)?
             }
             outcome => outcome?,
-        }
-        match self.is_near_limit() {
+        };
+        match self.must_flush(missing) {
             true => self.flush(),
             false => Ok(()),
         }
     }
 
     /// Encodes a batch, but leaves it to the caller to flush when the group is full. For a program with many open files: this one may have little, and others
-    /// much ([`flush_largest`]).
+    /// much ([`flush_largest`]). If encoding takes more than was charged, this is charged whatever the limits say, and the next batch is refused.
     ///
     /// # Errors
     /// [`WriteError::Refused`] if the batch does not fit. Nothing changes then. After any other error the file is broken.
     pub fn try_write(&mut self, batch: &RecordBatch) -> Result<(), WriteError> {
+        let missing = self.encode(batch)?;
+        self.overshoot(missing);
+        Ok(())
+    }
+
+    fn encode(&mut self, batch: &RecordBatch) -> Result<u64, WriteError> {
         let opened = self.begin_batch(batch)?;
         self.writer.write(batch)?;
-        if self.end_batch(opened) {
-            self.flush()?;
-        }
-        Ok(())
+        Ok(self.end_batch(opened))
     }
 
     /// Writes the row group that is buffered, and returns its bytes.

@@ -47,7 +47,7 @@ fn imported_arrays_are_charged_once() {
     let bytes = imported.try_claim(&group).unwrap();
     assert_eq!(usage(&group), bytes);
     // Offsets, texts and validity.
-    assert!(bytes >= 1001 * 4 + 125 && bytes <= 16_000, "{bytes}");
+    assert!((1001 * 4 + 125..16_000).contains(&bytes), "{bytes}");
     let array = make_array(imported);
     assert_eq!(&array, &exported);
     let slice = array.slice(10, 5);
