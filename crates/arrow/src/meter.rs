@@ -38,9 +38,8 @@ impl Meter {
         bytes: u64,
     ) -> Result<Charge> {
         let charged = match (first, self.on_refusal) {
-            (Err(ChargeError::LimitReached(reached)), OnRefusal::Wait(patience))
-                if !reached.never_fits() =>
-            {
+            (Err(ChargeError::LimitReached(_)), OnRefusal::Wait(patience)) => {
+                // One that never fits is refused here at once.
                 let mut waiting = self.group.charge_async(bytes);
                 match tokio::time::timeout(patience, &mut waiting).await {
                     Ok(charged) => charged,

@@ -29,8 +29,8 @@ pub fn flushes_early(buffered: u64, encoded: u64, room: u64) -> bool {
 /// * before a batch, when its charge is refused;
 /// * after it, when encoding took more, and that is refused, or when [`flushes_early`] says so.
 ///
-/// A row group takes about 40 KiB a column as soon as it has a row, because of its dictionaries. The charge for its first batch includes what the first
-/// batch of the row group before took.
+/// A row group takes about 40 KiB a column as soon as it has a row, because of its dictionaries. The charge for its first batch includes that, as
+/// far as the writer knows it from the row groups before.
 ///
 /// A file is whole or cannot be read: only `finish` writes the footer, and it refuses to once a call failed, panicked, or was dropped as a future.
 ///
@@ -61,7 +61,7 @@ pub struct ChargedWriter<W> {
     pub(crate) writer: W,
     charge: Charge,
     group: Group,
-    // Bytes that a row group takes beside its first batch, as the last one did.
+    // Bytes that a row group takes beside its first batch; the least so far.
     opening: u64,
     // Whether each call so far has ended well.
     is_whole: bool,
@@ -155,7 +155,12 @@ impl<W: Buffers> ChargedWriter<W> {
         self.end();
         let buffered = self.writer.memory();
         if let Some(bytes) = opened {
-            self.opening = buffered.saturating_sub(bytes);
+            let opening = buffered.saturating_sub(bytes);
+            // The least so far: after a large batch it would be too much for a small one.
+            self.opening = match self.opening {
+                0 => opening,
+                least => least.min(opening),
+            };
         }
         match self.charge.resize(buffered) {
             Ok(()) => 0,

@@ -292,6 +292,27 @@ async fn requests_wait_for_memory() {
     }
 }
 
+/// A store that waits is one whose own group is full.
+#[tokio::test]
+async fn bytes_are_charged_while_they_are_sent() {
+    let (group, full) = (group(MAX), group(1000));
+    let others = full.try_charge(1000).unwrap();
+    let hour = OnRefusal::Wait(Duration::from_secs(3600));
+    let waits = ChargedStore::new(Arc::new(InMemory::new()), &full, hour);
+    let charged = ChargedStore::new(Arc::new(waits), &group, OnRefusal::Fail);
+    let at = path();
+    {
+        let mut dropped = pin!(charged.put(&at, vec![1; 700].into()));
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(dropped.as_mut().poll(&mut context).is_pending());
+        assert_eq!((usage(&group), usage(&full)), (700, 1000));
+    }
+    assert_eq!(usage(&group), 0);
+    drop(others);
+    charged.put(&at, vec![1; 700].into()).await.unwrap();
+    assert_eq!((usage(&group), usage(&full)), (0, 0));
+}
+
 #[tokio::test]
 async fn uploads_are_charged_until_they_are_sent() {
     for store in stores("uploads").await {

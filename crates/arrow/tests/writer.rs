@@ -111,6 +111,37 @@ fn a_full_parent_makes_it_flush() {
     assert_eq!(usage(&parent), 0);
 }
 
+/// A row group takes more than its first batch, so that little fits the batch alone.
+#[test]
+fn encoding_takes_more_than_the_batch() {
+    let max = 32 << 10;
+    let group = group(max);
+    let written = vec![batch(&mut Random::fork(12, 0), 100); 2];
+    let mut file = Vec::new();
+    let mut writer = writer(&mut file, &group);
+    writer.write(&written[0]).unwrap();
+    assert_eq!((writer.buffered(), usage(&group)), (0, 0));
+    assert_eq!(writer.inner().flushed_row_groups().len(), 1);
+    // Now it is known.
+    let refused = writer.try_write(&written[1]);
+    assert!(matches!(refused, Err(WriteError::Refused(_))));
+    group.set_max(2 * MAX);
+    writer.try_write(&written[1]).unwrap();
+    writer.finish().unwrap();
+    assert!(is_same(&written, &read(file).unwrap().0));
+
+    group.set_max(max);
+    let mut file = Vec::new();
+    let mut writer = self::writer(&mut file, &group);
+    writer.try_write(&written[0]).unwrap();
+    assert_eq!(usage(&group), writer.inner().memory_size() as u64);
+    assert!(usage(&group) > max && group.is_over_max());
+    let refused = writer.try_write(&written[1]);
+    assert!(matches!(refused, Err(WriteError::Refused(_))));
+    drop(writer);
+    assert_eq!(usage(&group), 0);
+}
+
 #[test]
 fn a_refused_batch_changes_nothing() {
     let group = group(MAX);
