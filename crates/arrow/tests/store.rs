@@ -5,6 +5,7 @@ mod common;
 use std::error::Error as _;
 use std::ops::Range;
 use std::pin::pin;
+use std::slice::from_ref;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -147,7 +148,7 @@ async fn ranges_beyond_the_object() {
         }
         // Refused before a store allocates what a reader asked for.
         let error = charged
-            .get_ranges(&path(), &[0..u64::MAX])
+            .get_ranges(&path(), from_ref(&(0..u64::MAX)))
             .await
             .unwrap_err();
         assert!(matches!(
@@ -250,7 +251,7 @@ async fn large_ranges_come_in_pieces() {
         assert_eq!(group.peak() < size as u64 / 2, is_file);
         // `get_ranges` is charged as a whole.
         let whole = charged
-            .get_ranges(&path(), &[1..size as u64])
+            .get_ranges(&path(), from_ref(&(1..size as u64)))
             .await
             .unwrap();
         assert_eq!(usage(&group), whole[0].len() as u64);
@@ -266,9 +267,9 @@ async fn requests_wait_for_memory() {
         let hour = OnRefusal::Wait(Duration::from_secs(3600));
         let charged = ChargedStore::new(store.clone(), &group, hour);
         let others = group.try_charge(600).unwrap();
-        let ranges = [0..500];
+        let range = 0..500;
         let at = path();
-        let mut waiting = pin!(charged.get_ranges(&at, &ranges));
+        let mut waiting = pin!(charged.get_ranges(&at, from_ref(&range)));
         let polled = waiting
             .as_mut()
             .poll(&mut Context::from_waker(Waker::noop()));
