@@ -19,7 +19,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("bursar-tower", &["bursar", "bursar-alloc", "bursar-arbiter"]),
     ("bursar-cache", &["bursar", "bursar-arbiter", "bursar-machine"]),
     ("bursar-arrow", &["bursar"]),
-    ("bursar-datafusion", &["bursar", "bursar-alloc", "bursar-arbiter"]),
+    ("bursar-datafusion", &["bursar", "bursar-alloc", "bursar-arbiter", "bursar-arrow"]),
     ("bursar-prometheus", &["bursar", "bursar-arbiter"]),
     ("bursar-serve", &["bursar", "bursar-arbiter", "bursar-prometheus"]),
     ("bursar-capi", &["bursar", "bursar-alloc", "bursar-arbiter", "bursar-machine"]),

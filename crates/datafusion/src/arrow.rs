@@ -1,16 +1,14 @@
 //! Arrow's pools: claimed buffers are charged to the query's group.
 
-use std::fmt;
-
 use arrow_buffer::{MemoryPool, MemoryReservation};
-use bursar::{Charge, Group};
+use bursar_arrow::ArrowPool;
 use datafusion_execution::memory_pool::MemoryLimit;
 use datafusion_execution::memory_pool::MemoryPool as _;
 
 use crate::pool::GroupPool;
 
 /// Serves [`Buffer::claim`](arrow_buffer::Buffer::claim) and similar calls. Reservations never fail, because Arrow
-/// claims memory that is in use already. A reservation that exceeds a limit makes the next [`Group::try_charge`] below
+/// claims memory that is in use already. A reservation that exceeds a limit makes the next [`bursar::Group::try_charge`] below
 /// that limit fail. Reservations are charged to the query's own group, not to an operator's, and keep it charged after
 /// the end of the pool.
 ///
@@ -18,9 +16,7 @@ use crate::pool::GroupPool;
 /// twice ([apache/arrow-rs#10301](https://github.com/apache/arrow-rs/pull/10301)), so a peak may be too high by them.
 impl MemoryPool for GroupPool {
     fn reserve(&self, size: usize) -> Box<dyn MemoryReservation> {
-        let group = self.group().clone();
-        let charge = group.charge(size as u64);
-        Box::new(Claimed { charge, group })
+        ArrowPool(self.group().clone()).reserve(size)
     }
 
     /// Negative while the usage is above the limit.
@@ -42,35 +38,5 @@ impl MemoryPool for GroupPool {
             MemoryLimit::Finite(bytes) => bytes,
             MemoryLimit::Infinite | MemoryLimit::Unknown => usize::MAX,
         }
-    }
-}
-
-/// Bytes of a buffer.
-struct Claimed {
-    charge: Charge,
-    group: Group,
-}
-
-impl MemoryReservation for Claimed {
-    fn size(&self) -> usize {
-        usize::try_from(self.charge.bytes()).unwrap_or(usize::MAX)
-    }
-
-    fn resize(&mut self, new_size: usize) {
-        let (size, new_size) = (self.charge.bytes(), new_size as u64);
-        if new_size < size {
-            // To fewer bytes, so nothing is refused.
-            let _ = self.charge.resize(new_size);
-            return;
-        }
-        let more = self.group.charge(new_size - size);
-        // Of one group, so they merge.
-        let _ = self.charge.merge(more);
-    }
-}
-
-impl fmt::Debug for Claimed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Claimed").field(&self.charge).finish()
     }
 }

@@ -1,5 +1,7 @@
 //! Bodies over loopback, under axum, tonic and plain hyper: tenants at their limit are held back alone, and nothing is left after bad clients.
 
+mod common;
+
 use std::alloc::System;
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -11,11 +13,12 @@ use axum::extract::DefaultBodyLimit;
 use axum::response::IntoResponse;
 use axum::routing::post;
 use axum::{Extension, Router};
-use bursar::{Freshness, Group, Limits, Memory};
+use bursar::{Group, Limits, Memory};
 use bursar_alloc::Charged;
 use bursar_arbiter::{Arbiter, Policy};
 use bursar_tower::{Admission, Asked, BodyLayer, BodyPolicy, ChargedBody, TenantLayer, refusal};
 use bytes::{Buf, BufMut, Bytes};
+use common::{runtime, usage};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::{Request, Response, StatusCode};
@@ -24,7 +27,6 @@ use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, JoinSet};
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
@@ -37,22 +39,10 @@ static HEAP: Charged<System> = Charged::new(System);
 const MIB: usize = 1 << 20;
 const WINDOW: u64 = 128 << 10;
 
-fn runtime() -> Runtime {
-    tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(4)
-        .enable_all()
-        .build()
-        .unwrap()
-}
-
-fn usage(group: &Group) -> i64 {
-    group.read(Freshness::Exact).unwrap().usage().value
-}
-
 /// Looks again and again until a condition holds.
 async fn until(holds: impl Fn() -> bool) {
     while !holds() {
-        tokio::time::sleep(Duration::from_millis(1)).await;
+        tokio::task::yield_now().await;
     }
 }
 

@@ -2,6 +2,7 @@
 
 #[path = "../examples/tenants_web/client.rs"]
 mod client;
+mod common;
 #[path = "../examples/tenants_web/server.rs"]
 mod server;
 
@@ -20,16 +21,16 @@ use axum::{
     Router,
     routing::{get, post},
 };
-use bursar::{Freshness, Group, Limits, Memory};
+use bursar::{Limits, Memory};
 use bursar_alloc::Charged;
 use bursar_rig::random::Random;
 use client::Client;
+use common::{runtime, usage};
 use http_body_util::BodyExt;
 use hyper::body::Frame;
 use server::{TENANT, Tenants};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::runtime::Runtime;
 use tokio::sync::{Barrier, Semaphore, oneshot};
 use tokio::task::{JoinHandle, JoinSet};
 
@@ -37,18 +38,6 @@ use tokio::task::{JoinHandle, JoinSet};
 static HEAP: Charged<System> = Charged::new(System);
 
 const MIB: usize = 1 << 20;
-
-fn runtime() -> Runtime {
-    tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(4)
-        .enable_all()
-        .build()
-        .unwrap()
-}
-
-fn usage(group: &Group) -> i64 {
-    group.read(Freshness::Exact).unwrap().usage().value
-}
 
 fn tenants(memory: &Memory, limits: [(&str, Limits); 3]) -> Tenants {
     let groups = limits.map(|(name, limits)| {
