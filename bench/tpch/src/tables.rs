@@ -157,6 +157,11 @@ impl Tables {
         Ok(Self { scale, tables })
     }
 
+    /// The names of the tables.
+    pub fn names(&self) -> impl Iterator<Item = &'static str> {
+        self.tables.iter().map(|table| table.name)
+    }
+
     /// The scale.
     pub fn scale(&self) -> f64 {
         self.scale

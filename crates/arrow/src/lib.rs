@@ -31,7 +31,9 @@ pub use meter::OnRefusal;
 #[cfg(feature = "object_store")]
 pub use store::ChargedStore;
 #[cfg(feature = "parquet")]
-pub use writer::{ChargedWriter, ROW_GROUP_MIN, WriteError, flush_largest, flushes_early};
+pub use writer::{
+    ChargedWriter, ROW_GROUP_MIN, WriteError, batch_bytes, flush_largest, flushes_early,
+};
 
 /// The guide: its examples are compiled and run.
 #[cfg(doctest)]

@@ -284,8 +284,8 @@ fn room(group: &Group) -> u64 {
     room
 }
 
-/// Bytes of the rows of a batch, of its slices alone.
-fn batch_bytes(batch: &RecordBatch) -> u64 {
+/// Bytes of the rows of a batch, of its slices alone. A writer charges them before it encodes the batch.
+pub fn batch_bytes(batch: &RecordBatch) -> u64 {
     let columns = batch.columns().iter();
     let bytes = columns.map(|column| {
         // Arrow cannot tell for each type.

@@ -6,15 +6,25 @@
 //! | [`of_sorted_rows`], for the bytes kept in `sort.rs` | a sort that keeps its workspace while it spills: apache/datafusion#24740 |
 //! | [`aggregate_in_share`], [`is_aggregate`], [`may_be_asked`] | an aggregate that leaves room for its groups when it reads its files |
 //! | [`exhausted`] | a sort-merge join whose refusal stays `ResourcesExhausted` without a disk |
+//! | [`loses_rows`], [`without_spill`] | a nested loop join that spills and keeps rows without a partner: apache/datafusion#24745 |
 //! | [`RUNTIME`] | a pool that `SET` can resize: apache/datafusion#22626 |
 //! | [`MAY_SET`], [`SIZED_BY_ARGUMENTS`], [`KEEPS_ITS_PLACE`], [`PART_BYTES`] | options, functions, operators and sizes of a plan that are new |
 //!
-//! `tests/engine_version.rs` shows each of the first five. Its tests fail with a version that behaves otherwise, and say what to remove.
+//! `tests/engine_version.rs` shows each of the first six. Its tests fail with a version that behaves otherwise, and say what to remove.
 //!
 //! One change needs nothing here. A sort-merge join of 55.2 spills, and registers as a consumer that cannot. With
 //! apache/datafusion#25250 it says that it can. The pool goes by that word, so shares and requests to spill reach it then.
 
+#[cfg(feature = "sql")]
+use std::sync::Arc;
+
+#[cfg(feature = "sql")]
+use datafusion::common::{JoinType, tree_node::TreeNode};
+#[cfg(feature = "sql")]
+use datafusion::physical_plan::{ExecutionPlan, joins::NestedLoopJoinExec};
 use datafusion_common::DataFusionError;
+
+use crate::refusal::REFUSED;
 
 /// Operators that `TenantEngine` never refuses. A repartition that is refused while two of its inputs write to disk may never end.
 #[cfg(feature = "sql")]
@@ -58,10 +68,34 @@ pub(crate) fn aggregate_in_share(held: u64, size: u64, requested: u64) -> (u64, 
     }
 }
 
-/// Returns the text of an error that is about memory. A sort-merge join that may not write files hides it in an error of another kind.
+/// Returns whether a plan has a join that may lose or repeat rows once it spills, without an error.
+#[cfg(feature = "sql")]
+pub(crate) fn loses_rows(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    plan.exists(|node| {
+        let join = node.downcast_ref::<NestedLoopJoinExec>();
+        Ok(join.is_some_and(|join| *join.join_type() != JoinType::Inner))
+    })
+    // The closure does not fail.
+    .unwrap_or(true)
+}
+
+/// Makes a refusal that a nested loop join passes on, for its request: it spills only if it finds the usual kind.
+#[cfg(feature = "sql")]
+pub(crate) fn without_spill(consumer: &str, refusal: DataFusionError) -> DataFusionError {
+    match refusal {
+        DataFusionError::ResourcesExhausted(text) if consumer.starts_with("NestedLoopJoinLoad") => {
+            DataFusionError::Execution(text)
+        }
+        other => other,
+    }
+}
+
+/// Returns the text of an error that is about memory. A sort-merge join that may not write files hides it in an error of another kind, as
+/// [`without_spill`] does.
 pub(crate) fn exhausted(root: &DataFusionError) -> Option<&str> {
     match root {
         DataFusionError::ResourcesExhausted(text) => Some(text),
+        DataFusionError::Execution(text) if text.starts_with(REFUSED) => Some(text),
         DataFusionError::Execution(text) => {
             let text = text.strip_suffix(". Disk spilling disabled.")?;
             Some(text.strip_prefix("Resources exhausted: ").unwrap_or(text))

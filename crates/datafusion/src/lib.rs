@@ -79,11 +79,14 @@ mod arrow;
 mod builder;
 mod chain;
 mod engine_version;
+mod file_caches;
 mod history;
 #[cfg(feature = "real-bytes")]
 mod in_query;
 mod names;
 mod operators;
+#[cfg(feature = "parquet")]
+mod parquet_sink;
 mod pool;
 mod pools;
 #[cfg(feature = "real-bytes")]
@@ -108,8 +111,11 @@ use std::sync::Arc;
 use bursar::Group;
 
 pub use builder::PoolBuilder;
+pub use file_caches::charged_caches;
 pub use history::History;
 pub use operators::Operators;
+#[cfg(feature = "parquet")]
+pub use parquet_sink::ChargedParquet;
 pub use pool::GroupPool;
 pub use pools::{Pools, UnknownPath};
 #[cfg(feature = "real-bytes")]

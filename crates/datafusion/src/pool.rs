@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use bursar::{Bytes, Charge, ChargeError, Group, Host, Level, LimitReached, Machine, RemoveError};
 use bursar_arbiter::{Answer, Widener};
+#[cfg(feature = "sql")]
+use datafusion::physical_plan::ExecutionPlan;
 use datafusion_common::Result;
 use datafusion_execution::memory_pool::{
     MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation,
@@ -82,6 +84,9 @@ pub struct GroupPool {
     /// Number of things that returns must check, usually 0: consumers that can spill, were refused, and have returned
     /// nothing since; and operators with requests that were charged in part.
     watched: AtomicUsize,
+    /// Whether the plan has a join that must not spill.
+    #[cfg(feature = "sql")]
+    loses_rows: AtomicBool,
     table: Table,
     registry: Registry,
     chain: Chain,
@@ -168,6 +173,8 @@ impl GroupPool {
         let pool = Arc::new(Self {
             is_looked_up: AtomicBool::new(settings.operators != Operators::Together),
             watched: AtomicUsize::new(0),
+            #[cfg(feature = "sql")]
+            loses_rows: AtomicBool::new(false),
             table: Table::new(),
             registry: Registry::new(settings.operators, group.clone()),
             chain,
@@ -916,7 +923,22 @@ impl GroupPool {
             last.limit = Some(reached.clone());
         }
         drop(last);
-        refusal.into_error(self.report(), self.live(reservation), reservation, bytes)
+        let error = refusal.into_error(self.report(), self.live(reservation), reservation, bytes);
+        #[cfg(feature = "sql")]
+        // Relaxed: set before the plan runs.
+        if self.loses_rows.load(Ordering::Relaxed) {
+            return engine_version::without_spill(consumer.name(), error);
+        }
+        error
+    }
+
+    /// Has a nested loop join that is refused fail rather than spill, for a plan whose rows would be lost.
+    #[cfg(feature = "sql")]
+    pub(crate) fn keep_rows(&self, plan: &Arc<dyn ExecutionPlan>) {
+        if engine_version::loses_rows(plan) {
+            // Relaxed: as in `refuse`.
+            self.loses_rows.store(true, Ordering::Relaxed);
+        }
     }
 
     /// Clears the mark of a consumer that was asked to spill; returns whether it was set.

@@ -33,8 +33,8 @@ pin_project! {
     /// A request's body. Each chunk is charged to the request's group before it is handed on, until its last [`Bytes`] is dropped.
     ///
     /// While the memory is not there, the body reads nothing. So the connection reads nothing either, and TCP or HTTP/2 holds the
-    /// client back. A chunk of up to 8 KiB is copied, and under [`crate::BodyPolicy::buffered`] one of up to 64 KiB. If chunks have
-    /// fewer than 256 bytes on average, each is charged as 256.
+    /// client back. A body that was reserved whole is handed on as one chunk, once all of it is there. Otherwise a chunk of up to 8 KiB is
+    /// copied, and under [`crate::BodyPolicy::buffered`] one of up to 64 KiB. If such chunks have fewer than 256 bytes on average, each is charged as 256.
     ///
     /// Its error is that of the inner body, or a [`crate::BodyError`].
     pub struct ChargedBody<B> {
@@ -49,8 +49,14 @@ pin_project! {
 struct Intake {
     purse: Arc<Purse>,
     reserve: Reserve,
+    /// The body so far, if it is reserved whole and handed on as one.
+    whole: Option<Whole>,
     /// Bytes that were read and are not paid for.
     unpaid: Bytes,
+    /// Trailers that were read before the body was handed on.
+    trailers: Option<Frame<Bytes>>,
+    /// Whether the inner body has ended.
+    is_over: bool,
     waiting: Option<Waiting>,
     /// Bytes by which the chunks so far exceed [`CHUNK_MIN`] each. TCP cuts pieces of any size, so single short chunks cost nothing: a body that
     /// was reserved whole has no bytes for them.
@@ -58,16 +64,36 @@ struct Intake {
     pace: Pace,
 }
 
+/// A body that is put together. A handler that collects it then finds one chunk, and need not copy it.
+struct Whole {
+    data: Vec<u8>,
+    /// The body's length, as its head says.
+    length: usize,
+}
+
+impl Whole {
+    /// Appends bytes, unless they exceed the body's length, or there is no memory for all of it.
+    fn append(&mut self, data: &[u8]) -> bool {
+        let room = self.length - self.data.len();
+        // Paid for already, so not counted by the allocator as well.
+        let fits = data.len() <= room && outside(|| self.data.try_reserve_exact(room).is_ok());
+        if fits {
+            self.data.extend_from_slice(data);
+        }
+        fits
+    }
+}
+
 /// The owner of a chunk.
-struct Chunk {
-    data: Bytes,
+struct Chunk<D> {
+    data: D,
     // It goes after the data.
     _paid: Paid,
 }
 
-impl AsRef<[u8]> for Chunk {
+impl<D: AsRef<[u8]>> AsRef<[u8]> for Chunk<D> {
     fn as_ref(&self) -> &[u8] {
-        &self.data
+        self.data.as_ref()
     }
 }
 
@@ -105,11 +131,26 @@ impl Intake {
         })))
     }
 
+    /// Hands on what was put together; `None` if that is nothing.
+    fn hand_on(&mut self, context: &Context<'_>) -> Option<Bytes> {
+        let data = self.whole.take()?.data;
+        // It was reserved, and nothing else takes from it meanwhile.
+        let (paid, _) = self.reserve.take(data.len() as u64, context)?;
+        Some(outside(|| Bytes::from_owner(Chunk { data, _paid: paid })))
+    }
+
     /// Gives back what is reserved.
     fn release(&mut self) {
         self.reserve = Reserve::Spent;
+        // Made outside of the request's group, as it is dropped.
+        outside(|| self.whole = None);
         self.unpaid = Bytes::new();
         self.waiting = None;
+    }
+
+    /// Bytes that were read and will be handed on together.
+    fn gathered(&self) -> usize {
+        self.whole.as_ref().map_or(0, |whole| whole.data.len())
     }
 
     fn fail<T>(&mut self, error: BodyError) -> Poll<Option<Result<T, BoxError>>> {
@@ -125,11 +166,25 @@ impl<B> ChargedBody<B> {
         Self { body, intake: None }
     }
 
-    pub(crate) fn charged(body: B, purse: Arc<Purse>, reserve: Reserve) -> Self {
+    pub(crate) fn charged(body: B, purse: Arc<Purse>, reserve: Reserve) -> Self
+    where
+        B: Body,
+    {
+        let length = match &reserve {
+            Reserve::Whole(_) => body.size_hint().exact(),
+            Reserve::Window(_) | Reserve::Spent => None,
+        };
+        let length = length.and_then(|length| usize::try_from(length).ok());
         let intake = Intake {
             purse,
             reserve,
+            whole: length.map(|length| Whole {
+                data: Vec::new(),
+                length,
+            }),
             unpaid: Bytes::new(),
+            trailers: None,
+            is_over: false,
             waiting: None,
             spare: SHORT_CHUNKS * CHUNK_MIN,
             pace: Pace::default(),
@@ -169,7 +224,14 @@ where
         if intake.purse.ended.get().is_some() {
             return Poll::Ready(None);
         }
-        if intake.unpaid.is_empty() {
+        while intake.unpaid.is_empty() {
+            if intake.is_over {
+                intake.release();
+                return Poll::Ready(None);
+            }
+            if let Some(trailers) = intake.trailers.take() {
+                return Poll::Ready(Some(Ok(trailers)));
+            }
             match this.body.as_mut().poll_frame(context) {
                 Poll::Pending => {
                     return match intake.pace.wait(&intake.purse, context) {
@@ -178,19 +240,30 @@ where
                     };
                 }
                 Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
-                    Ok(data) if data.is_empty() => {
-                        return Poll::Ready(Some(Ok(Frame::data(data))));
-                    }
+                    Ok(data) if data.is_empty() => {}
                     Ok(data) => {
                         intake.pace.received(data.len());
-                        intake.unpaid = data;
+                        if let Some(whole) = &mut intake.whole
+                            && whole.append(&data)
+                        {
+                            if whole.data.len() < whole.length {
+                                continue;
+                            }
+                        } else {
+                            intake.unpaid = data;
+                        }
                     }
-                    Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
+                    Err(trailers) => intake.trailers = Some(trailers),
                 },
-                Poll::Ready(end) => {
+                Poll::Ready(Some(Err(error))) => {
                     intake.release();
-                    return Poll::Ready(end.map(|end| end.map_err(Into::into)));
+                    return Poll::Ready(Some(Err(error.into())));
                 }
+                // Perhaps it is shorter than its head said.
+                Poll::Ready(None) => intake.is_over = true,
+            }
+            if let Some(data) = intake.hand_on(context) {
+                return Poll::Ready(Some(Ok(Frame::data(data))));
             }
         }
         let paid = ready!(intake.poll_pay(context));
@@ -207,7 +280,10 @@ where
 
     fn is_end_stream(&self) -> bool {
         match &self.intake {
-            Some(intake) if !intake.unpaid.is_empty() => false,
+            Some(intake) if !intake.unpaid.is_empty() || intake.gathered() > 0 => false,
+            Some(Intake {
+                trailers: Some(_), ..
+            }) => false,
             _ => self.body.is_end_stream(),
         }
     }
@@ -215,7 +291,7 @@ where
     fn size_hint(&self) -> SizeHint {
         let mut hint = self.body.size_hint();
         if let Some(intake) = &self.intake {
-            let unpaid = intake.unpaid.len() as u64;
+            let unpaid = (intake.unpaid.len() + intake.gathered()) as u64;
             let (lower, upper) = (hint.lower(), hint.upper());
             hint = SizeHint::new();
             if let Some(upper) = upper {

@@ -6,9 +6,11 @@
 //! |---|---|
 //! | `pools/` | a comparison of pools, in pairs of runs |
 //! | `overload/` | more queries at a time than there is memory for; `contender.rs` has the lines that an engine needs |
+//! | `files.rs` | the tables as Parquet files |
 //! | `held.rs` | bytes reserved and bytes really taken, by query |
 //! | `output.rs` | standard output, whose reader may go away, and tables |
 
+mod files;
 mod held;
 mod output;
 mod overload;

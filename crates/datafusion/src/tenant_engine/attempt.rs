@@ -22,6 +22,8 @@ use super::shape;
 use super::source_wait::wait_at_sources;
 use super::yielder::{Yielder, stopped};
 use crate::engine_version::{self, NEVER_REFUSED};
+#[cfg(feature = "parquet")]
+use crate::parquet_sink::charge_files;
 use crate::pool::GroupPool;
 use crate::refusal::REFUSED;
 use crate::share::FairShare;
@@ -325,7 +327,6 @@ impl Query {
         let runtime = runtime.build_arc()?;
         let state = self.state_of(grant.width() as usize);
         let stack = self.tenant.engine.rules.planning_stack_bytes;
-        #[cfg(feature = "real-bytes")]
         let pool = pool.clone();
         on_stack(stack, async move {
             let (state, plan) = match &self.plan {
@@ -345,11 +346,14 @@ impl Query {
                 plan => (state, Cow::Borrowed(plan)),
             };
             let physical = state.create_physical_plan(&plan).await?;
+            #[cfg(feature = "parquet")]
+            let physical = charge_files(physical)?;
             let is_endless = is_endless(&physical);
             if is_endless {
                 // It cannot run again, either.
                 grant.grow_first().expect("nobody can stop it yet");
             }
+            pool.keep_rows(&physical);
             grant.attach(yielder.clone());
             let physical = wait_at_sources(physical, yielder);
             let context = TaskContext::from(&*state).with_runtime(runtime);
