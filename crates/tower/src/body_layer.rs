@@ -140,6 +140,7 @@ fn serve<S, Q>(
 ) -> State<S, Q>
 where
     S: Service<Request<ChargedBody<Q>>>,
+    Q: Body,
 {
     let reserve = Reserve::new(charge, &purse.policy);
     let body = purse.clone();
@@ -199,6 +200,7 @@ impl<S, Q, B> Future for BodyFuture<S, Q>
 where
     S: Service<Request<ChargedBody<Q>>, Response = Response<B>>,
     B: Default,
+    Q: Body,
 {
     type Output = Result<Response<B>, S::Error>;
 

@@ -21,9 +21,6 @@ pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 /// A chunk of fewer bytes is copied: it would keep the whole buffer that it was read into, which nobody pays for. As large as the first buffer
 /// of an HTTP/1 connection of hyper.
 const COPIED_MAX: usize = 8 << 10;
-/// The same for a handler that holds its chunks until the body ends. hyper's buffers are up to twice as large as what one read finds. A chunk above
-/// this is seldom: its client sends faster than the handler reads.
-const COPIED_HELD_MAX: usize = 64 << 10;
 /// Bytes that the blocks of a chunk take beside its data, about. A body whose chunks are shorter on average pays for them.
 const CHUNK_MIN: u64 = 256;
 /// Short chunks that a body may begin with.
@@ -33,8 +30,8 @@ pin_project! {
     /// A request's body. Each chunk is charged to the request's group before it is handed on, until its last [`Bytes`] is dropped.
     ///
     /// While the memory is not there, the body reads nothing. So the connection reads nothing either, and TCP or HTTP/2 holds the
-    /// client back. A body that was reserved whole is handed on as one chunk, once all of it is there. Otherwise a chunk of up to 8 KiB is
-    /// copied, and under [`crate::BodyPolicy::buffered`] one of up to 64 KiB. If such chunks have fewer than 256 bytes on average, each is charged as 256.
+    /// client back. A body that was reserved whole is handed on as one chunk, once all of it is there. Otherwise chunks
+    /// are copied: those of up to 8 KiB, and under [`crate::BodyPolicy::buffered`] all. If they have fewer than 256 bytes on average, each is charged as 256.
     ///
     /// Its error is that of the inner body, or a [`crate::BodyError`].
     pub struct ChargedBody<B> {
@@ -117,13 +114,11 @@ impl Intake {
         let length = usize::try_from(bytes.min(length)).unwrap_or(self.unpaid.len());
         self.spare = (self.spare + length as u64).saturating_sub(CHUNK_MIN);
         let data = self.unpaid.split_to(length);
-        let copied_max = match self.reserve {
-            Reserve::Window(_) => COPIED_MAX,
-            Reserve::Whole(_) | Reserve::Spent => COPIED_HELD_MAX,
-        };
+        // A handler that holds its chunks until the body ends would keep the buffers of all.
+        let is_held = !matches!(self.reserve, Reserve::Window(_));
         // Paid for already, so not counted by the allocator as well.
         Poll::Ready(Ok(outside(|| {
-            let data = match length <= copied_max {
+            let data = match is_held || length <= COPIED_MAX {
                 true => Bytes::copy_from_slice(&data),
                 false => data,
             };
@@ -240,7 +235,10 @@ where
                     };
                 }
                 Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
-                    Ok(data) if data.is_empty() => {}
+                    Ok(data) if data.is_empty() && intake.whole.is_none() => {
+                        return Poll::Ready(Some(Ok(Frame::data(data))));
+                    }
+                    Ok(data) if data.is_empty() => continue,
                     Ok(data) => {
                         intake.pace.received(data.len());
                         if let Some(whole) = &mut intake.whole
