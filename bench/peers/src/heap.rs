@@ -8,7 +8,7 @@ use crate::{FRAME_BYTES, Pages};
 /// An allocator with a pair of functions, as C has them.
 ///
 /// # Safety
-/// `alloc(bytes)` returns null, or the start of `bytes` bytes that may be read and written, and that no other code uses
+/// If `bytes` is not 0, `alloc(bytes)` returns null, or the start of `bytes` bytes that may be read and written, and that no other code uses
 /// until they are given to `free` of this or another value of the same type.
 pub unsafe trait Library: Send + Sync {
     /// Allocates.
@@ -63,6 +63,7 @@ impl<L: Library, const BYTES: usize> Pages for Heap<L, BYTES> {
 
     #[inline(always)]
     fn alloc(&self) -> Option<Self::Block> {
+        const { assert!(BYTES > 0, "jemalloc must not be asked for nothing") };
         let start = NonNull::new(self.0.alloc(BYTES))?;
         // SAFETY: a `Library` promises just that of what it allocates.
         Some(unsafe { Block::new(start) })

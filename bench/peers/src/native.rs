@@ -74,7 +74,7 @@ const ALIGNED: i32 = tikv_jemalloc_sys::MALLOCX_ALIGN(FRAME_BYTES);
 unsafe impl Library for Jemalloc {
     #[inline(always)]
     fn alloc(&self, bytes: usize) -> *mut u8 {
-        // SAFETY: the size is not 0.
+        // SAFETY: the size is not 0: that of a `Heap` never is.
         unsafe { tikv_jemalloc_sys::mallocx(bytes, ALIGNED).cast() }
     }
 

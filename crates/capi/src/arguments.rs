@@ -7,7 +7,7 @@ use crate::error::Failure;
 /// A text of C's.
 ///
 /// # Safety
-/// `text` is NULL, or ends with NUL and does not change meanwhile.
+/// `text` is NULL, or ends with NUL, and neither changes nor goes as long as the result is used.
 pub(crate) unsafe fn text<'a>(text: *const c_char, name: &'static str) -> Result<&'a str, Failure> {
     if text.is_null() {
         return Err(Failure::Null(name));
@@ -20,7 +20,7 @@ pub(crate) unsafe fn text<'a>(text: *const c_char, name: &'static str) -> Result
 /// Writes a result.
 ///
 /// # Safety
-/// `to` is NULL, or can be written to.
+/// `to` is NULL, or can be written to. As C has it, it is aligned then.
 pub(crate) unsafe fn put<T>(to: *mut T, value: T, name: &'static str) -> Result<(), Failure> {
     if to.is_null() {
         return Err(Failure::Null(name));
@@ -34,13 +34,13 @@ pub(crate) unsafe fn put<T>(to: *mut T, value: T, name: &'static str) -> Result<
 /// newer. Fields that the caller's structure lacks are those of `T`'s default.
 ///
 /// # Safety
-/// `from` is NULL, or begins with a `size_t` that tells how many bytes can be read. `T` is `repr(C)`, begins with a `usize`, and any bytes are
+/// `from` is NULL, or aligned and begins with a `size_t` that tells how many bytes can be read. `T` is `repr(C)`, begins with a `usize`, and any bytes are
 /// a value of it.
 pub(crate) unsafe fn sized<T: Default>(from: *const T, name: &'static str) -> Result<T, Failure> {
     if from.is_null() {
         return Err(Failure::Null(name));
     }
-    // SAFETY: it begins with its size.
+    // SAFETY: it begins with its size, and is aligned.
     let size = unsafe { from.cast::<usize>().read() };
     if size < size_of::<usize>() || size > 4096 {
         return Err(Failure::Argument(

@@ -43,7 +43,8 @@ impl Drop for Data {
 }
 
 /// # Safety
-/// `function` and `destroy` are functions of their types that take `data` on any thread.
+/// `function` and `destroy` are NULL, or functions of their types that take `data` on any thread, `function` on several at a time.
+/// `registration` and `error` are NULL, or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bursar_add_reclaimer(
     group: GroupHandle,

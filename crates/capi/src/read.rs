@@ -55,7 +55,8 @@ fn values_of(reading: &Reading, schema: &Schema) -> impl Iterator<Item = CValue>
 }
 
 /// # Safety
-/// `reading` begins with its size; `values` is NULL, or has room for `count` values.
+/// `reading` is NULL, or begins with its size, and so many bytes can be written to. `values` is NULL, or has room for `count` values.
+/// Here and below, `error` is NULL, or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bursar_read(
     group: GroupHandle,
@@ -110,7 +111,7 @@ pub unsafe extern "C" fn bursar_read(
 }
 
 /// # Safety
-/// `json` can be written to.
+/// `json` is NULL, or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bursar_snapshot_json(
     group: GroupHandle,
@@ -135,7 +136,7 @@ pub unsafe extern "C" fn bursar_snapshot_json(
 }
 
 /// # Safety
-/// `text` can be written to.
+/// `text` is NULL, or can be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bursar_refusals(
     group: GroupHandle,

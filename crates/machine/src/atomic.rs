@@ -6,8 +6,8 @@ use core::fmt::Debug;
 ///
 /// `Full` is the kernel's full barrier. Between `Full` accesses of all threads there is one total order that agrees
 /// with each thread's program order, also across different words. Weaker accesses of the same thread stay on their side of a
-/// `Full` one. Each machine spells it in its own way: locked instructions on x86-64, explicit fences around the access elsewhere and
-/// where a checker needs them.
+/// `Full` one, but for one case: on x86-64 a `Full` read may pass a weaker write before it. Each machine spells it in its own way:
+/// locked instructions on x86-64, explicit fences around the access elsewhere and where a checker needs them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemoryOrder {
     /// Atomicity only.

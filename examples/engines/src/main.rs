@@ -56,7 +56,7 @@ unsafe extern "C" {
 /// The store in C. It closes itself.
 struct Store(*mut RawStore);
 
-// SAFETY: its connection is open for several threads at a time (`SQLITE_OPEN_FULLMUTEX`).
+// SAFETY: `write` uses the connection alone, which is open for several threads at a time (`SQLITE_OPEN_FULLMUTEX`).
 unsafe impl Send for Store {}
 // SAFETY: as above.
 unsafe impl Sync for Store {}
@@ -64,7 +64,7 @@ unsafe impl Sync for Store {}
 impl Store {
     fn open(group: GroupHandle, path: &Path) -> Result<Self, Box<dyn Error>> {
         let path = CString::new(path.as_os_str().as_encoded_bytes())?;
-        // SAFETY: nothing of SQLite has run before; the handle is in use, and the path ends with NUL.
+        // SAFETY: SQLite refuses a late `store_configure`; the handle is in use, and the path ends with NUL.
         let store = unsafe {
             if store_configure() != 0 {
                 return Err("SQLite takes no functions for its memory".into());
@@ -78,8 +78,8 @@ impl Store {
     }
 
     /// Lets the cache give memory back from now on, when others need it.
-    fn share(&self) -> Result<(), Box<dyn Error>> {
-        // SAFETY: it is open.
+    fn share(&mut self) -> Result<(), Box<dyn Error>> {
+        // SAFETY: it is open, and no other thread uses it now, because the call changes it.
         match unsafe { store_share(self.0) } {
             0 => Ok(()),
             error => Err(io::Error::from_raw_os_error(-error).into()),
@@ -118,7 +118,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
     let directory = tempfile::tempdir()?;
     let handle = GroupHandle::of(&sqlite).ok_or("too many handles")?;
-    let store = Store::open(handle, &directory.path().join("events.db"))?;
+    let mut store = Store::open(handle, &directory.path().join("events.db"))?;
     while usage(&sqlite) < CACHE {
         store.write().map_err(|error| error.to_string())?;
     }

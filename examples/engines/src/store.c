@@ -1,5 +1,6 @@
 /* A store on SQLite. All its memory is its group's, and it gives pages of its cache back when others need them. */
 #include <bursar.h>
+#include <errno.h>
 #include <sqlite3.h>
 #include <stdlib.h>
 
@@ -63,8 +64,11 @@ void store_close(struct store *store) {
     }
 }
 
-/* From now on the cache gives memory back when others need it. 0, or a negative number of errno.h. */
+/* From now on the cache gives memory back when others need it. 0, or a negative number of errno.h. Once: each registration would free the store. */
 int store_share(struct store *store) {
+    if (store->reclaimer.bits) {
+        return -EALREADY;
+    }
     return bursar_add_reclaimer(store->group, 0, shrink, store, finish, &store->reclaimer, NULL);
 }
 

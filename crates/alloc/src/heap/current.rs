@@ -83,20 +83,25 @@ impl Frame {
         }
     }
 
-    /// Enters. The caller must call [`Frame::leave`] on the same thread before the frame is gone.
-    fn enter(self: Pin<&Self>) {
+    /// Enters.
+    ///
+    /// # Safety
+    /// Each frame enters once. [`Frame::leave`] is called once, afterwards, on the same thread, before the frame is gone. A frame that is
+    /// never gone need not leave.
+    unsafe fn enter(self: Pin<&Self>) {
         let me: *const Frame = ptr::from_ref(&*self);
         self.before.set(LAST.get());
         // Release: pairs with the reads of a signal handler on this thread, which may enter and leave in between.
         compiler_fence(Ordering::Release);
         let before = LAST.replace(me);
-        // SAFETY: frames in the list of this thread are there until they leave.
+        // SAFETY: frames in the list of this thread are there until they leave, by the contract of those that entered.
         if let Some(before) = unsafe { before.as_ref() } {
             before.after.set(me);
         }
         CURRENT.set(self.record);
     }
 
+    /// Leaves, once, where [`Frame::enter`] was called.
     fn leave(&self) {
         let (before, after) = (self.before.get(), self.after.get());
         // SAFETY: as in `enter`; our neighbours are in the same list.
@@ -193,7 +198,8 @@ pub(super) fn within<R>(record: Option<&'static Record>, run: impl FnOnce() -> R
     }
     let frame = pin!(Frame::new(record, Kept::ByScope));
     let frame = frame.into_ref();
-    frame.enter();
+    // SAFETY: it is pinned on this stack, and `_leave` leaves before it is gone.
+    unsafe { frame.enter() };
     let _leave = Leave(frame.get_ref());
     run()
 }
@@ -263,7 +269,8 @@ pub trait GroupExt {
 impl GroupExt for Group {
     fn enter(&self) -> Entered {
         let frame = outside(|| Box::pin(Frame::new(Some(Record::of(self)), Kept::ByGuard)));
-        frame.as_ref().enter();
+        // SAFETY: the guard stays on this thread and leaves when it is dropped. A guard that is never dropped leaks the frame.
+        unsafe { frame.as_ref().enter() };
         Entered {
             frame,
             group: self.clone(),

@@ -136,6 +136,25 @@ mod tests {
     }
 
     #[test]
+    fn threads_that_make_a_record_at_once_have_one() {
+        let memory = Memory::host().unwrap();
+        let child = |n: u32| memory.root().child(n.to_string(), Limits::none()).unwrap();
+        let groups: Vec<_> = (0..2000).map(child).collect();
+        let start = std::sync::Barrier::new(2);
+        let make = || {
+            start.wait();
+            let records = groups.iter().map(|group| ptr::from_ref(Record::of(group)));
+            records.map(<*const Record>::addr).collect::<Vec<_>>()
+        };
+        let [one, other] = std::thread::scope(|scope| {
+            [(); 2]
+                .map(|()| scope.spawn(make))
+                .map(|it| it.join().unwrap())
+        });
+        assert!(one == other, "a group has two records");
+    }
+
+    #[test]
     fn one_record_for_each_place() {
         let memory = Memory::host().unwrap();
         let (one, other) = (memory.root(), Memory::host().unwrap().root());

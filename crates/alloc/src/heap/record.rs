@@ -4,8 +4,8 @@
 //! first entered. It is never freed: like the group's record in the books it is reused, and it adds 40 bytes to that
 //! kilobyte.
 
-use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
+use std::{iter, ptr};
 
 use bursar::Group;
 use bursar::engine::Account;
@@ -18,19 +18,8 @@ pub(super) const ADDRESS_BITS: u32 = 48;
 pub(super) struct Record {
     pub(super) account: Account,
     /// Next record in the same bucket.
-    next: *mut Record,
+    next: Option<&'static Record>,
 }
-
-// SAFETY: `next` is set before the record is shared, never changes, and points to what is never freed; the account is for any
-// thread, as the check below says.
-unsafe impl Send for Record {}
-// SAFETY: as above.
-unsafe impl Sync for Record {}
-
-const _: () = {
-    const fn is_for_any_thread<T: Send + Sync>() {}
-    is_for_any_thread::<Account>();
-};
 
 /// Takes 128 KiB of address space, and memory only where it is used.
 const BUCKETS: usize = 1 << 14;
@@ -44,16 +33,6 @@ fn bucket((memory, index): (usize, u32)) -> &'static AtomicPtr<Record> {
     &RECORDS[(index as usize ^ (memory >> 12).wrapping_mul(0x9e37_79b9)) % BUCKETS]
 }
 
-/// Iterates over a list from `at` on.
-fn list(mut at: *const Record) -> impl Iterator<Item = &'static Record> {
-    std::iter::from_fn(move || {
-        // SAFETY: null, or a record, which is never freed and was complete when its address was stored (Acquire in `of`).
-        let record = unsafe { at.as_ref() }?;
-        at = record.next;
-        Some(record)
-    })
-}
-
 impl Record {
     /// Returns the record of a group's place.
     pub(super) fn of(group: &Group) -> &'static Record {
@@ -61,32 +40,31 @@ impl Record {
         let bucket = bucket(account.key());
         // Acquire, here and below: pairs with the Release of the thread that added it.
         let mut head = bucket.load(Ordering::Acquire);
-        if let Some(found) = list(head).find(|record| record.account == account) {
-            return found;
-        }
-        let new = Box::leak(Box::new(Record {
-            account,
-            next: head,
-        }));
-        let address = ptr::from_mut(new).addr() as u64;
-        assert!(
-            address >> ADDRESS_BITS == 0,
-            "{address:#x} is a higher address than a label has room for"
-        );
         loop {
-            new.next = head;
+            // SAFETY: null, or a record, which is never freed and was complete when its address was stored.
+            let first = unsafe { head.as_ref() };
+            let mut list = iter::successors(first, |record| record.next);
+            if let Some(found) = list.find(|record| record.account == account) {
+                return found;
+            }
+            let new = Box::leak(Box::new(Record {
+                account,
+                next: first,
+            }));
+            let address = ptr::from_mut(new).addr() as u64;
+            assert!(
+                address >> ADDRESS_BITS == 0,
+                "{address:#x} is a higher address than a label has room for"
+            );
             // AcqRel: the Release pairs with the Acquire of each search of the bucket, and the Acquire as above.
             let added = bucket.compare_exchange(head, new, Ordering::AcqRel, Ordering::Acquire);
             match added {
                 Ok(_) => return new,
+                // Another thread added a record meanwhile: perhaps this one. That is rare.
                 Err(now) => head = now,
             }
-            // Records added meanwhile are at the head. The list is short, and this is rare: search all of it again.
-            if let Some(found) = list(head).find(|record| record.account == account) {
-                // SAFETY: it came from a box, and its address is nowhere else.
-                drop(unsafe { Box::from_raw(ptr::from_mut(new)) });
-                return found;
-            }
+            // SAFETY: it came from a box, and its address is nowhere else.
+            drop(unsafe { Box::from_raw(ptr::from_mut(new)) });
         }
     }
 }

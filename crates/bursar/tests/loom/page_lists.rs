@@ -1,8 +1,10 @@
 //! Stacks of blocks under loom: threads push and pop while others do so, freeze and thaw.
 
-use crate::machine::{Kind, LoomMachine, run_on, spawn_on};
+use std::sync::Arc;
+
+use crate::machine::{Kind, LoomMachine, LoomWord, run_on, spawn_on};
 use bursar_machine::pages::{Block, BlockStacks, Bounds, Order, ReserveOptions, depth, pops};
-use bursar_machine::{Machine, Shard};
+use bursar_machine::{AtomicWord, Machine, MemoryOrder, Shard};
 
 /// Two pages.
 fn two_pages(machine: &LoomMachine) -> Vec<Block> {
@@ -76,4 +78,26 @@ model!(two_threads_of_a_cpu, 3, |kind| {
     own.extend(other.join().unwrap());
     stacks.pop_many(0, 2, &mut own);
     check(own);
+});
+
+// A freezer that takes a page finds the bytes that its owner wrote before the push, though both write them without any order.
+model!(a_freezer_finds_the_bytes_of_a_page, 3, |kind| {
+    let machine = LoomMachine::new(kind, 1, &[0]);
+    let stacks = machine.stacks(&[1]).unwrap();
+    stacks.set_bounds(Shard(0), 0, Bounds::up_to(1));
+    let block = two_pages(&machine).pop().unwrap();
+    let bytes = Arc::new(LoomWord::new(0));
+    let owner = {
+        let (stacks, bytes) = (stacks.clone(), bytes.clone());
+        spawn_on(0, move || {
+            bytes.store(1, MemoryOrder::Relaxed);
+            stacks.push(0, block).is_ok()
+        })
+    };
+    let mut taken = Vec::new();
+    stacks.freeze(&[(Shard(0), 0)]);
+    if stacks.take_oldest(Shard(0), 0, 1, &mut taken) == 1 {
+        assert_eq!(bytes.load(MemoryOrder::Relaxed), 1);
+    }
+    assert_eq!(owner.join().unwrap(), taken.len() == 1);
 });

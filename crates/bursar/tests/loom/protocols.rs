@@ -4,6 +4,7 @@
 //! `machine/mod.rs` says what that machine models. `LOOM_MAX_PREEMPTIONS` overrides the bounds.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::machine::{Kind, LoomMachine, run_on, spawn_on};
 use bursar::{
@@ -877,5 +878,25 @@ model!(a_range_of_bytes_while_a_cpu_returns_a_surplus, 2, |kind| {
         assert!(cached.lo <= found, "{cached:?} after {found}");
     }
     returner.join().unwrap();
+    books.check_bytes(0);
+});
+
+// Large stock goes with the next upkeep, also that of a CPU that got it while upkeep took the reason which older stock had left.
+model!(large_stock_against_upkeep, 2, |kind| {
+    const MIB: u64 = 1 << 20;
+    let builder = Memory::builder().flush_period(Duration::ZERO);
+    let machine = LoomMachine::new(kind, 2, &[0, 1]);
+    let books = Books::build(builder, machine, &[], &[Limits::max(1024 * MIB)]);
+    let get_stock = |books: &Arc<Books>| drop(books.groups[0].try_charge(MIB).unwrap());
+    get_stock(&books);
+    assert!(books.memory.machine().stock(1) > 0);
+    books.groups[0].set_max(0);
+    books.groups[0].set_max(1024 * MIB);
+    let charger = books.on(0, get_stock);
+    run_on(1);
+    books.memory.tick();
+    charger.join().unwrap();
+    books.memory.tick();
+    assert_eq!(books.memory.machine().stock(1), 0);
     books.check_bytes(0);
 });

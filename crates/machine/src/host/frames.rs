@@ -359,7 +359,7 @@ fn discard(start: *mut u8, bytes: usize) -> bool {
 #[cfg(not(target_os = "linux"))]
 fn discard(start: *mut u8, bytes: usize) -> bool {
     // On other systems that advice may leave the bytes as they are; a new mapping in the same place does not.
-    // SAFETY: as above.
+    // SAFETY: as above. If the call fails, the process ends below.
     let address = unsafe {
         libc::mmap(
             start.cast(),
@@ -370,7 +370,15 @@ fn discard(start: *mut u8, bytes: usize) -> bool {
             0,
         )
     };
-    address != libc::MAP_FAILED
+    if address == libc::MAP_FAILED {
+        // POSIX lets a call that fails remove the old mapping. Then other code may be given these addresses.
+        eprintln!(
+            "bursar: cannot map {bytes} bytes of zeroes in the place of a block: {}",
+            io::Error::last_os_error()
+        );
+        std::process::abort();
+    }
+    true
 }
 
 #[cfg(test)]
@@ -392,6 +400,28 @@ mod tests {
         assert_eq!(frames.bytes(&low).unwrap()[4096], 7);
         assert_eq!(frames.address(&low).as_ptr().align_offset(SPAN_BYTES), 0);
         assert_eq!(high.content(), Content::Initialized);
+    }
+
+    #[test]
+    fn blocks_are_aligned_wherever_the_system_maps_them() {
+        let mut others = Vec::new();
+        for _ in 0..16 {
+            // A mapping in between, so that they are not all aligned by chance.
+            others.push(vec![1_u8; 1 << 20]);
+            let (frames, mut span) = reserved(1);
+            let block = span.take().unwrap();
+            assert_eq!(frames.address(&block).as_ptr().align_offset(SPAN_BYTES), 0);
+        }
+    }
+
+    #[test]
+    fn bytes_of_another_place_initialize_nothing() {
+        let (frames, mut span) = reserved(1);
+        let mut block = span.take().unwrap();
+        let leaked = vec![1_u8; block.order().bytes()].leak();
+        assert!(!frames.init(&mut block, move |_| leaked));
+        assert!(!frames.init(&mut block, |bytes| bytes[..1].write_copy_of_slice(&[1])));
+        assert!(frames.bytes(&block).is_none());
     }
 
     #[test]

@@ -18,8 +18,9 @@ use crate::{AtomicWord, Event, Lock, LockWaits, MemoryOrder};
 #[repr(transparent)]
 pub struct HostWord(AtomicU64);
 
-/// The fence on either side of a `Full` access. On x86-64 `Full` stores and updates are fences by themselves. Elsewhere a sequentially
-/// consistent access orders only itself among its kind, so the fences are of their own, as on the machine of loom.
+/// The fence on either side of a `Full` access. On x86-64 `Full` stores and updates are fences by themselves, and loads have none: only a
+/// weaker write before one would need it. Elsewhere a sequentially consistent access orders only itself among its kind, so the fences are
+/// of their own, as on the machine of loom.
 #[inline]
 fn fence_if_full(order: MemoryOrder) {
     if cfg!(not(target_arch = "x86_64")) && order == MemoryOrder::Full {
@@ -405,5 +406,32 @@ impl Event for HostEvent {
                 .wait_while(guard, |happened| !*happened)
                 .unwrap_or_else(PoisonError::into_inner),
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn threads_take_turns_at<L: Lock<u64> + Sync>() {
+        const THREADS: u64 = 4;
+        const TURNS: u64 = 20_000;
+        let lock = L::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..THREADS {
+                scope.spawn(|| (0..TURNS).for_each(|_| *lock.lock() += 1));
+            }
+        });
+        assert_eq!(*lock.lock(), THREADS * TURNS);
+        let held = lock.lock();
+        assert!(lock.try_lock().is_none());
+        drop(held);
+        assert!(lock.try_lock().is_some());
+    }
+
+    #[test]
+    fn threads_take_turns() {
+        threads_take_turns_at::<HostMutex<u64>>();
+        threads_take_turns_at::<HostSpin<u64>>();
     }
 }
