@@ -41,7 +41,7 @@ use parquet::file::properties::{WriterProperties, WriterPropertiesBuilder};
 /// A file is encoded by one task, different files in parallel. DataFusion's own sink encodes the columns of a file in parallel, so into one file it is
 /// faster. Files that are encrypted keep that sink.
 ///
-/// What is collected for the object store counts as well: up to `objectstore_writer_buffer_size` for each open file. Parts that are on their
+/// Bytes that are collected for the object store count as well: up to `objectstore_writer_buffer_size` for each open file. Parts that are on their
 /// way are counted by a `ChargedStore` of the crate `bursar-arrow`.
 ///
 /// ```

@@ -198,7 +198,7 @@ async fn a_whole_body_is_reserved_and_handed_on_as_one_chunk() {
         assert_eq!(whole.len(), parts * MIB / 4);
         assert_eq!(usage(&group), 2 * MIB);
         assert!(body.frame().await.is_none());
-        // What did not come is given back.
+        // The rest of the reserve is given back.
         assert_eq!(usage(&group), MIB + whole.len());
         drop((body, whole, held));
         assert_eq!(usage(&group), 0);

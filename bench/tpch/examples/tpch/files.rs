@@ -27,7 +27,7 @@ use tempfile::TempDir;
 
 use crate::output::Failure;
 
-/// Where a session finds them.
+/// Address of the files, for sessions.
 const STORE: &str = "tables://tpch";
 
 /// A directory with a file for each table.

@@ -151,7 +151,7 @@ fn show_files(
     ))
 }
 
-/// Where a query finds its tables.
+/// Source of the tables of a query.
 #[derive(Clone, Copy)]
 enum Source<'a> {
     Memory,
