@@ -26,7 +26,7 @@ pub(crate) async fn show() -> Result<()> {
     let servers = [listen(without).await?, listen(with).await?];
     println!("| body of 1 MiB | time | without, us | with, us | ratio, median | quartiles |");
     println!("|---|---|---|---|---|---|");
-    for path in ["/count", "/keep"] {
+    for path in ["/count", "/keep", "/collect"] {
         let line = tokio::task::spawn_blocking(move || compare(servers, path)).await??;
         println!("{line}");
     }

@@ -58,16 +58,22 @@ async fn keep(mut body: Body) -> String {
     bytes.to_string()
 }
 
+/// Has axum collect a body, as most handlers do.
+async fn collect(body: axum::body::Bytes) -> String {
+    body.len().to_string()
+}
+
 pub(crate) fn routes() -> Router {
     Router::new()
         .route("/count", post(count))
         .route("/keep", post(keep))
+        .route("/collect", post(collect))
 }
 
 /// The policy of each path.
 pub(crate) fn policy(request: &Request<Body>) -> BodyPolicy {
     let policy = match request.uri().path() {
-        "/keep" => BodyPolicy::buffered(),
+        "/keep" | "/collect" => BodyPolicy::buffered(),
         _ => BodyPolicy::streamed(WINDOW_BYTES),
     };
     policy.patience(PATIENCE)
