@@ -19,11 +19,13 @@ pub enum House {
     Check,
     /// Benchmarks.
     Bench,
+    /// Fuzzers of all houses.
+    Fuzz,
 }
 
 /// The house of each package. A package that is missing here belongs to none, which is an error.
 #[rustfmt::skip]
-const HOUSES: [(House, &[&str]); 5] = [
+const HOUSES: [(House, &[&str]); 6] = [
     (House::Product, &["bursar-machine", "bursar", "bursar-arbiter", "bursar-alloc", "bursar-tower", "bursar-cache", "bursar-arrow", "bursar-datafusion",
         "bursar-prometheus", "bursar-serve", "bursar-capi", "bursar-term", "bursar-top"]),
     (House::Lab, &["bursar-rig", "bursar-sim", "bursar-kernel", "bursar-experiments", "bursar-lab"]),
@@ -31,6 +33,7 @@ const HOUSES: [(House, &[&str]); 5] = [
     (House::Check, &["bursar-check"]),
     (House::Bench, &["bursar-bench", "bursar-bench-peers", "bursar-conditions", "bursar-tpch", "bursar-example-server",
         "bursar-example-distributed", "bursar-example-engines", "bursar-example-sql-server"]),
+    (House::Fuzz, &["bursar-fuzz"]),
 ];
 
 /// A package of the workspace.

@@ -127,41 +127,47 @@ fn described(socket: &Path) -> String {
     )
 }
 
+/// Reason why a step of a request failed.
+fn failed(doing: &str, socket: &Path, error: &io::Error) -> Failure {
+    let why = match error.kind() {
+        ErrorKind::NotFound => "there is no such socket; has the server ended?".to_owned(),
+        ErrorKind::ConnectionRefused => "no server listens there any more".to_owned(),
+        ErrorKind::PermissionDenied => "only the server's own user and root may ask it".to_owned(),
+        ErrorKind::WouldBlock | ErrorKind::TimedOut => format!(
+            "no byte for {} s: the server is stuck or stopped",
+            PATIENCE.as_secs()
+        ),
+        _ => error.to_string(),
+    };
+    Failure::unavailable(format!("{why} (cannot {doing} {})", socket.display()))
+}
+
+/// Whether a server ended the connection: one that has no place for us answers without reading.
+fn is_gone(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::BrokenPipe | ErrorKind::ConnectionReset
+    )
+}
+
 /// Asks for a path, and returns the body of the answer.
 fn get(socket: &Path, request: &str) -> Result<String, Failure> {
-    let place = socket.display();
-    let failed = |doing: &str, error: io::Error| {
-        let why = match error.kind() {
-            ErrorKind::NotFound => "there is no such socket; has the server ended?".to_owned(),
-            ErrorKind::ConnectionRefused => "no server listens there any more".to_owned(),
-            ErrorKind::PermissionDenied => {
-                "only the server's own user and root may ask it".to_owned()
-            }
-            ErrorKind::WouldBlock | ErrorKind::TimedOut => format!(
-                "no byte for {} s: the server is stuck or stopped",
-                PATIENCE.as_secs()
-            ),
-            _ => error.to_string(),
-        };
-        Failure::unavailable(format!("{why} (cannot {doing} {place})"))
-    };
-    let mut stream = UnixStream::connect(socket).map_err(|error| failed("connect to", error))?;
+    let mut stream =
+        UnixStream::connect(socket).map_err(|error| failed("connect to", socket, &error))?;
     let timeouts = stream
         .set_read_timeout(Some(PATIENCE))
         .and_then(|()| stream.set_write_timeout(Some(PATIENCE)));
-    timeouts.map_err(|error| failed("ask", error))?;
+    timeouts.map_err(|error| failed("ask", socket, &error))?;
     let request = format!("GET {request} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
-    // A server that has no place for us answers without reading.
-    let is_gone = |error: &io::Error| {
-        matches!(
-            error.kind(),
-            ErrorKind::BrokenPipe | ErrorKind::ConnectionReset
-        )
-    };
     match stream.write_all(request.as_bytes()) {
-        Err(error) if !is_gone(&error) => return Err(failed("ask", error)),
-        _ => {}
+        Err(error) if !is_gone(&error) => return Err(failed("ask", socket, &error)),
+        _ => receive(stream, socket),
     }
+}
+
+/// Receives an answer, and returns its body.
+pub fn receive(mut stream: impl Read, socket: &Path) -> Result<String, Failure> {
+    let place = socket.display();
     let refused = |why: &str| Failure::unavailable(format!("{place}: {why}"));
     let too_big = || refused("the answer is too big: ask for a --path or a --depth");
     let no_http = || refused("it does not speak HTTP: is this a socket of bursar-serve?");
@@ -176,7 +182,7 @@ fn get(socket: &Path, request: &str) -> Result<String, Failure> {
             Ok(bytes) => bytes,
             Err(error) if is_gone(&error) => break,
             Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-            Err(error) => return Err(failed("read from", error)),
+            Err(error) => return Err(failed("read from", socket, &error)),
         };
         if received.len() + bytes > ANSWER_BYTES_MAX {
             return Err(too_big());

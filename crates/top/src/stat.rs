@@ -35,12 +35,7 @@ pub fn print(target: &Target, global: &Global) -> Result<ExitCode, Failure> {
     let output = Output::open(global)?;
     let client = Client::of(target)?;
     let (document, sent) = client.tree()?;
-    let table = |markup| {
-        let groups = text(document.clone(), markup, global.verbose);
-        let waiting = waiting(&document.waiters, markup, global.verbose);
-        let decided = decided(&document.decisions, markup, global.verbose);
-        groups + &waiting + &decided + &left_behind(&client.leftovers(), markup)
-    };
+    let table = |markup| table(&document, &client.leftovers(), markup, global.verbose);
     let text = match is_json {
         true => escaped(&sent),
         false => table(output.terminal()),
@@ -49,8 +44,21 @@ pub fn print(target: &Target, global: &Global) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// All tables of the answers.
+pub fn table(
+    document: &Document,
+    leftovers: &[Leftover],
+    markup: Markup,
+    is_whole: bool,
+) -> String {
+    let groups = text(document.clone(), markup, is_whole);
+    let waiting = waiting(&document.waiters, markup, is_whole);
+    let decided = decided(&document.decisions, markup, is_whole);
+    groups + &waiting + &decided + &left_behind(leftovers, markup)
+}
+
 /// The server's JSON without characters that a terminal obeys. Those of ASCII are escaped already.
-fn escaped(json: &str) -> String {
+pub fn escaped(json: &str) -> String {
     let mut text = String::with_capacity(json.len());
     for character in json.chars() {
         let is_obeyed = !character.is_ascii() || character == '\u{7f}';

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 use serde::de::{self, Deserializer, Visitor};
+use toml::Spanned;
 
 /// Settings of one user.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
@@ -44,12 +45,13 @@ pub fn read(path: &Path) -> Result<Users, String> {
 }
 
 pub fn parse(text: &str) -> Result<Users, String> {
-    let users: Users = toml::from_str(text).map_err(|error| {
+    let users: BTreeMap<Spanned<String>, Settings> = toml::from_str(text).map_err(|error| {
         let at = error.span().map_or(0, |span| span.start).min(text.len());
         mistake(text, at, error.message())
     })?;
     for (name, settings) in &users {
-        let at = || text.find(name.as_str()).unwrap_or(0);
+        let at = || name.span().start;
+        let name = name.get_ref();
         let is_name =
             |letter: char| letter.is_ascii_alphanumeric() || letter == '_' || letter == '-';
         if name.is_empty() || name.len() > 63 || !name.chars().all(is_name) {
@@ -73,7 +75,10 @@ pub fn parse(text: &str) -> Result<Users, String> {
             0,
             "no user: write `[acme]` and `password = \"...\"` below it",
         )),
-        false => Ok(users),
+        false => Ok(users
+            .into_iter()
+            .map(|(name, settings)| (name.into_inner(), settings))
+            .collect()),
     }
 }
 
@@ -204,8 +209,12 @@ mod tests {
                 "line 1, column 2: `min` of acme is 2 bytes and `max` 1",
             ),
             (
+                "# acme\n[acme]\npassword = 'a'\nmin = 2\nmax = 1\n",
+                "line 2, column 2: `min` of acme is 2 bytes and `max` 1",
+            ),
+            (
                 "['a b']\npassword = 'a'\n",
-                "line 1, column 3: a user's name has 1 to 63",
+                "line 1, column 2: a user's name has 1 to 63",
             ),
             ("[acme\n", "line 1, column 6: "),
             ("", "line 1, column 1: no user: write `[acme]`"),

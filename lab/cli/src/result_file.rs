@@ -36,15 +36,20 @@ pub fn read(path: &Path) -> Result<Source, Failure> {
             _ => Failure::usage(message),
         }
     })?;
+    parse(name, &text)
+}
+
+/// The documents of a file's contents.
+pub fn parse(name: String, text: &[u8]) -> Result<Source, Failure> {
     let refused = |problem: String| Failure::usage(format!("{name}: {problem}"));
-    let headers: Vec<Header> = one_or_several(&text).map_err(refused)?;
+    let headers: Vec<Header> = one_or_several(text).map_err(refused)?;
     if headers.is_empty() {
         return Err(refused("holds no result".to_owned()));
     }
     for header in headers {
         check_version(&header).map_err(refused)?;
     }
-    let documents: Vec<Document> = one_or_several(&text).map_err(refused)?;
+    let documents: Vec<Document> = one_or_several(text).map_err(refused)?;
     for document in &documents {
         document
             .check()

@@ -118,8 +118,9 @@ impl<F: Read + Seek> Source<F> {
         loop {
             match self.bytes()? {
                 [0] => {
+                    let name = String::from_utf8_lossy(&name).into_owned();
                     self.spend(name.len() as u64)?;
-                    return Ok(String::from_utf8_lossy(&name).into_owned());
+                    return Ok(name);
                 }
                 [_] if name.len() == NAME_BYTES_MAX => {
                     return Err(self.damaged("a name is too long"));
@@ -144,10 +145,11 @@ impl<F: Read + Seek> Source<F> {
     /// Reads a text of that length, without the zeros at its end.
     pub(super) fn text(&mut self, bytes: u64) -> Result<String, ForeignError> {
         self.check(self.at, bytes)?;
-        self.spend(bytes)?;
         let mut text = vec![0; bytes as usize];
         self.fill(&mut text)?;
         let text = String::from_utf8_lossy(&text);
+        // Each byte that is not UTF-8 has become three.
+        self.spend(bytes.max(text.len() as u64))?;
         Ok(text.trim_end_matches('\0').to_owned())
     }
 
