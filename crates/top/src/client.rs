@@ -160,7 +160,7 @@ fn get(socket: &Path, request: &str) -> Result<String, Failure> {
     timeouts.map_err(|error| failed("ask", socket, &error))?;
     let request = format!("GET {request} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
     match stream.write_all(request.as_bytes()) {
-        Err(error) if !is_gone(&error) => return Err(failed("ask", socket, &error)),
+        Err(error) if !is_gone(&error) => Err(failed("ask", socket, &error)),
         _ => receive(stream, socket),
     }
 }

@@ -230,7 +230,10 @@ fn line(model: &Model, row: Row, width: usize) -> String {
     };
     let name_width = name_width(width);
     // Deep groups are indented less where there is no room.
-    let indent = group.depth.saturating_mul(2).min(name_width.saturating_sub(10));
+    let indent = group
+        .depth
+        .saturating_mul(2)
+        .min(name_width.saturating_sub(10));
     let name = cut(
         &format!("{:indent$}{mark} {}", "", group.name()),
         name_width,
