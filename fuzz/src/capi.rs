@@ -375,188 +375,183 @@ impl Books {
         let is_live = !self.groups[at].is_released;
         let is_full = self.groups.len() >= THINGS_MAX;
         // SAFETY: in each call handles are of any kind, texts end, places are of this function, blocks and pages are live.
-        match kind {
-            0 if !is_full => {
-                let name = name(choices);
-                let max = match choices.byte() {
-                    0..128 => u64::MAX,
-                    other => u64::from(other) << 14,
-                };
-                self.child(group, Some(at), &name, max);
-            }
-            1 if self.found.len() < THINGS_MAX => {
-                let mut found = Handle::default();
-                let path = name(choices);
-                if call(|error| unsafe { bursar_find(group, path.as_ptr(), &mut found, error) })
-                    == 0
-                {
-                    self.found.push(found);
-                }
-            }
-            2 if at > 0 => {
-                self.give_back(at);
-                let result = unsafe { bursar_release(group) };
-                assert_eq!(result == 0, is_live);
-                self.groups[at].is_released = true;
-            }
-            3 => {
-                let bytes = choices.bytes(40);
-                if call(|error| unsafe { bursar_try_charge(group, bytes, error) }) == 0 {
-                    assert!(is_live);
-                    self.note(at, bytes);
-                }
-            }
-            4 => {
-                let bytes = choices.bytes(40);
-                if unsafe { bursar_try_charge_nowait(group, bytes) } == 0 {
-                    assert!(is_live);
-                    self.note(at, bytes);
-                }
-            }
-            5 | 6 => {
-                let bytes = choices.bytes(50);
-                let charged = match kind {
-                    5 => unsafe { bursar_charge(group, bytes) },
-                    _ => unsafe { bursar_charge_nowait(group, bytes) },
-                };
-                assert_eq!(charged >= 0, is_live);
-                self.groups[at].charged += u64::try_from(charged).unwrap_or(0);
-            }
-            7 | 8 => {
-                let bytes = choices.bytes(50).min(self.groups[at].charged);
-                let result = match kind {
-                    7 => unsafe { bursar_uncharge(group, bytes) },
-                    _ => unsafe { bursar_uncharge_nowait(group, bytes) },
-                };
-                assert_eq!(result == 0, is_live);
-                self.groups[at].charged -= bytes;
-            }
-            9 => {
-                let [min, low, high] = [0; 3].map(|_: u64| choices.bytes(30));
-                let max = choices.bytes(34).max(1 << 12);
-                let limits = Limits {
-                    size: size_of::<Limits>(),
-                    min,
-                    low,
-                    high,
-                    max,
-                };
-                if call(|error| unsafe { bursar_set_limits(group, &limits, error) }) == 0 {
-                    self.groups[at].max = max;
-                }
-            }
-            10 => {
-                let mut limits = Limits {
-                    size: size_of::<Limits>(),
-                    min: 0,
-                    low: 0,
-                    high: 0,
-                    max: 0,
-                };
-                let result = unsafe { bursar_get_limits(group, &mut limits) };
-                assert_eq!(result == 0, is_live);
-                assert!(!is_live || limits.max == self.groups[at].max);
-            }
-            11 => {
-                let mut text = [1; 300];
-                let length = choices.below(text.len());
-                let whole = unsafe { bursar_path(group, text.as_mut_ptr(), length) };
-                assert_eq!(whole >= 0, is_live);
-                assert!(text[length..].iter().all(|&byte| byte == 1));
-            }
-            12 if at > 0 => {
-                call(|error| unsafe { bursar_close(group, error) });
-            }
-            13 => assert_eq!(unsafe { bursar_tick(group) } == 0, is_live),
-            14 if self.entered < THINGS_MAX => {
-                let is_in = call(|error| unsafe { bursar_enter(group, error) }) == 0;
-                assert_eq!(is_in, is_live);
-                self.entered += usize::from(is_in);
-            }
-            15 => {
-                let is_out = unsafe { bursar_leave() } == 0;
-                assert_eq!(is_out, self.entered > 0);
-                self.entered -= usize::from(is_out);
-            }
-            16 | 17 if self.blocks.len() < THINGS_MAX => {
-                let size = choices.bytes(16) as usize;
-                let block = match kind {
-                    16 => unsafe { bursar_malloc(size) },
-                    _ => unsafe { bursar_calloc(size, 1 + choices.below(2)) },
-                };
-                self.write(block, if kind == 16 { Some(size) } else { None });
-                self.blocks.push(block);
-            }
-            18 if !self.blocks.is_empty() => {
-                let at = choices.below(self.blocks.len());
-                let size = choices.bytes(16) as usize;
-                let block = unsafe { bursar_realloc(self.blocks[at], size) };
-                self.write(block, Some(size));
-                self.blocks[at] = block;
-            }
-            19 if !self.blocks.is_empty() => {
-                let block = self.blocks.swap_remove(choices.below(self.blocks.len()));
-                unsafe { bursar_free(block) };
-            }
-            20 if self.pages.len() < THINGS_MAX => {
-                let mut pages = null_mut();
-                // Most are small, and some larger than any block.
-                let order = u32::from(choices.byte()) % 12;
-                let order = if order < 8 { order % 3 } else { order };
-                let is_zeroed = c_int::from(choices.byte() % 2);
-                if call(|error| unsafe {
-                    bursar_pages_alloc(group, order, is_zeroed, &mut pages, error)
-                }) == 0
-                {
-                    self.pages.push((pages, at, order));
-                    let block = unsafe {
-                        std::slice::from_raw_parts_mut(pages.cast::<u8>(), 4096 << order)
+        unsafe {
+            match kind {
+                0 if !is_full => {
+                    let name = name(choices);
+                    let max = match choices.byte() {
+                        0..128 => u64::MAX,
+                        other => u64::from(other) << 14,
                     };
-                    assert!(is_zeroed == 0 || block.iter().all(|&byte| byte == 0));
-                    block.fill(7);
-                    self.note(at, 0);
+                    self.child(group, Some(at), &name, max);
                 }
-            }
-            21 if !self.pages.is_empty() => {
-                let place = choices.below(self.pages.len());
-                let (pages, ..) = self.pages[place];
-                // An address inside of a page is refused.
-                let inside = choices.byte().is_multiple_of(4);
-                let address = pages.wrapping_byte_add(usize::from(inside) * 64);
-                let result = call(|error| unsafe { bursar_pages_free(group, address, error) });
-                assert_eq!(result == 0, is_live && !inside);
-                if result == 0 {
-                    self.pages.swap_remove(place);
-                    // A second free is refused.
-                    assert_ne!(
-                        call(|error| unsafe { bursar_pages_free(group, pages, error) }),
-                        0
-                    );
+                1 if self.found.len() < THINGS_MAX => {
+                    let mut found = Handle::default();
+                    let path = name(choices);
+                    if call(|error| bursar_find(group, path.as_ptr(), &mut found, error)) == 0 {
+                        self.found.push(found);
+                    }
                 }
-            }
-            22 => {
-                let usage = read(group);
-                assert_eq!(usage.is_some(), is_live);
-                let expected = self.usage(at);
-                assert!(usage.is_none_or(|it| it == expected || !self.blocks.is_empty() && it > expected));
-            }
-            23 => {
-                let mut text = null_mut();
-                let freshness = u32::from(choices.byte()) % 6;
-                let result = match choices.byte() % 2 {
-                    0 => call(|error| unsafe {
-                        bursar_snapshot_json(group, freshness, 0, &mut text, error)
-                    }),
-                    _ => call(|error| unsafe { bursar_refusals(group, &mut text, error) }),
-                };
-                assert_eq!(result == 0, !text.is_null());
-                unsafe { bursar_text_free(text) };
-            }
-            24 | 25 if self.registrations.len() < THINGS_MAX => {
-                let (data, mut made) = (data(), Handle::default());
-                let order = c_int::from(choices.byte() as i8);
-                let result = call(|error| unsafe {
-                    match kind {
+                2 if at > 0 => {
+                    self.give_back(at);
+                    let result = bursar_release(group);
+                    assert_eq!(result == 0, is_live);
+                    self.groups[at].is_released = true;
+                }
+                3 => {
+                    let bytes = choices.bytes(40);
+                    if call(|error| bursar_try_charge(group, bytes, error)) == 0 {
+                        assert!(is_live);
+                        self.note(at, bytes);
+                    }
+                }
+                4 => {
+                    let bytes = choices.bytes(40);
+                    if bursar_try_charge_nowait(group, bytes) == 0 {
+                        assert!(is_live);
+                        self.note(at, bytes);
+                    }
+                }
+                5 | 6 => {
+                    let bytes = choices.bytes(50);
+                    let charged = match kind {
+                        5 => bursar_charge(group, bytes),
+                        _ => bursar_charge_nowait(group, bytes),
+                    };
+                    assert_eq!(charged >= 0, is_live);
+                    self.groups[at].charged += u64::try_from(charged).unwrap_or(0);
+                }
+                7 | 8 => {
+                    let bytes = choices.bytes(50).min(self.groups[at].charged);
+                    let result = match kind {
+                        7 => bursar_uncharge(group, bytes),
+                        _ => bursar_uncharge_nowait(group, bytes),
+                    };
+                    assert_eq!(result == 0, is_live);
+                    self.groups[at].charged -= bytes;
+                }
+                9 => {
+                    let [min, low, high] = [0; 3].map(|_: u64| choices.bytes(30));
+                    let max = choices.bytes(34).max(1 << 12);
+                    let limits = Limits {
+                        size: size_of::<Limits>(),
+                        min,
+                        low,
+                        high,
+                        max,
+                    };
+                    if call(|error| bursar_set_limits(group, &limits, error)) == 0 {
+                        self.groups[at].max = max;
+                    }
+                }
+                10 => {
+                    let mut limits = Limits {
+                        size: size_of::<Limits>(),
+                        min: 0,
+                        low: 0,
+                        high: 0,
+                        max: 0,
+                    };
+                    let result = bursar_get_limits(group, &mut limits);
+                    assert_eq!(result == 0, is_live);
+                    assert!(!is_live || limits.max == self.groups[at].max);
+                }
+                11 => {
+                    let mut text = [1; 300];
+                    let length = choices.below(text.len());
+                    let whole = bursar_path(group, text.as_mut_ptr(), length);
+                    assert_eq!(whole >= 0, is_live);
+                    assert!(text[length..].iter().all(|&byte| byte == 1));
+                }
+                12 if at > 0 => {
+                    call(|error| bursar_close(group, error));
+                }
+                13 => assert_eq!(bursar_tick(group) == 0, is_live),
+                14 if self.entered < THINGS_MAX => {
+                    let is_in = call(|error| bursar_enter(group, error)) == 0;
+                    assert_eq!(is_in, is_live);
+                    self.entered += usize::from(is_in);
+                }
+                15 => {
+                    let is_out = bursar_leave() == 0;
+                    assert_eq!(is_out, self.entered > 0);
+                    self.entered -= usize::from(is_out);
+                }
+                16 | 17 if self.blocks.len() < THINGS_MAX => {
+                    let size = choices.bytes(16) as usize;
+                    let block = match kind {
+                        16 => bursar_malloc(size),
+                        _ => bursar_calloc(size, 1 + choices.below(2)),
+                    };
+                    self.write(block, if kind == 16 { Some(size) } else { None });
+                    self.blocks.push(block);
+                }
+                18 if !self.blocks.is_empty() => {
+                    let at = choices.below(self.blocks.len());
+                    let size = choices.bytes(16) as usize;
+                    let block = bursar_realloc(self.blocks[at], size);
+                    self.write(block, Some(size));
+                    self.blocks[at] = block;
+                }
+                19 if !self.blocks.is_empty() => {
+                    let block = self.blocks.swap_remove(choices.below(self.blocks.len()));
+                    bursar_free(block);
+                }
+                20 if self.pages.len() < THINGS_MAX => {
+                    let mut pages = null_mut();
+                    // Most are small, and some larger than any block.
+                    let order = u32::from(choices.byte()) % 12;
+                    let order = if order < 8 { order % 3 } else { order };
+                    let is_zeroed = c_int::from(choices.byte() % 2);
+                    if call(|error| bursar_pages_alloc(group, order, is_zeroed, &mut pages, error))
+                        == 0
+                    {
+                        self.pages.push((pages, at, order));
+                        let block =
+                            std::slice::from_raw_parts_mut(pages.cast::<u8>(), 4096 << order);
+                        assert!(is_zeroed == 0 || block.iter().all(|&byte| byte == 0));
+                        block.fill(7);
+                        self.note(at, 0);
+                    }
+                }
+                21 if !self.pages.is_empty() => {
+                    let place = choices.below(self.pages.len());
+                    let (pages, ..) = self.pages[place];
+                    // An address inside of a page is refused.
+                    let inside = choices.byte().is_multiple_of(4);
+                    let address = pages.wrapping_byte_add(usize::from(inside) * 64);
+                    let result = call(|error| bursar_pages_free(group, address, error));
+                    assert_eq!(result == 0, is_live && !inside);
+                    if result == 0 {
+                        self.pages.swap_remove(place);
+                        // A second free is refused.
+                        assert_ne!(call(|error| bursar_pages_free(group, pages, error)), 0);
+                    }
+                }
+                22 => {
+                    let usage = read(group);
+                    assert_eq!(usage.is_some(), is_live);
+                    let expected = self.usage(at);
+                    assert!(usage.is_none_or(
+                        |it| it == expected || !self.blocks.is_empty() && it > expected
+                    ));
+                }
+                23 => {
+                    let mut text = null_mut();
+                    let freshness = u32::from(choices.byte()) % 6;
+                    let result = match choices.byte() % 2 {
+                        0 => call(|error| {
+                            bursar_snapshot_json(group, freshness, 0, &mut text, error)
+                        }),
+                        _ => call(|error| bursar_refusals(group, &mut text, error)),
+                    };
+                    assert_eq!(result == 0, !text.is_null());
+                    bursar_text_free(text);
+                }
+                24 | 25 if self.registrations.len() < THINGS_MAX => {
+                    let (data, mut made) = (data(), Handle::default());
+                    let order = c_int::from(choices.byte() as i8);
+                    let result = call(|error| match kind {
                         24 => bursar_add_reclaimer(
                             group,
                             order,
@@ -574,47 +569,47 @@ impl Books {
                             &mut made,
                             error,
                         ),
+                    });
+                    match result {
+                        0 => self.registrations.push(made),
+                        _ => destroy(data),
                     }
-                });
-                match result {
-                    0 => self.registrations.push(made),
-                    _ => unsafe { destroy(data) },
                 }
-            }
-            26 if !self.registrations.is_empty() => {
-                let made = self
-                    .registrations
-                    .swap_remove(choices.below(self.registrations.len()));
-                assert_eq!(unsafe { bursar_unregister(made) }, 0);
-                assert_ne!(unsafe { bursar_unregister(made) }, 0);
-            }
-            27 if !is_full && self.grants.len() < THINGS_MAX => self.admit(choices, arbiter, at),
-            28 | 29 if !self.grants.is_empty() => {
-                let (grant, of) = self.grants[choices.below(self.grants.len())];
-                let bytes = choices.bytes(30);
-                let result = call(|error| unsafe {
-                    match kind {
+                26 if !self.registrations.is_empty() => {
+                    let made = self
+                        .registrations
+                        .swap_remove(choices.below(self.registrations.len()));
+                    assert_eq!(bursar_unregister(made), 0);
+                    assert_ne!(bursar_unregister(made), 0);
+                }
+                27 if !is_full && self.grants.len() < THINGS_MAX => {
+                    self.admit(choices, arbiter, at)
+                }
+                28 | 29 if !self.grants.is_empty() => {
+                    let (grant, of) = self.grants[choices.below(self.grants.len())];
+                    let bytes = choices.bytes(30);
+                    let result = call(|error| match kind {
                         28 => bursar_grant_try_charge(grant, bytes, error),
                         _ => bursar_grant_grow(grant, bytes, 0, error),
+                    });
+                    if result == 0 {
+                        self.groups[of].charged += bytes;
                     }
-                });
-                if result == 0 {
-                    self.groups[of].charged += bytes;
                 }
-            }
-            30 if !self.grants.is_empty() => {
-                let place = choices.below(self.grants.len());
-                let (grant, _) = self.grants[place];
-                if choices.byte().is_multiple_of(2) {
-                    self.attach(grant);
-                } else {
-                    self.grants.swap_remove(place);
-                    assert_eq!(unsafe { bursar_grant_close(grant) }, 0);
-                    assert_ne!(unsafe { bursar_grant_close(grant) }, 0);
+                30 if !self.grants.is_empty() => {
+                    let place = choices.below(self.grants.len());
+                    let (grant, _) = self.grants[place];
+                    if choices.byte().is_multiple_of(2) {
+                        self.attach(grant);
+                    } else {
+                        self.grants.swap_remove(place);
+                        assert_eq!(bursar_grant_close(grant), 0);
+                        assert_ne!(bursar_grant_close(grant), 0);
+                    }
                 }
+                31 => self.refused(choices, group),
+                _ => {}
             }
-            31 => self.refused(choices, group),
-            _ => {}
         }
     }
 

@@ -1,6 +1,6 @@
 //! Names of groups, and everything that shows or finds them.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use bursar::{CreateError, Freshness, Group, Limits, Memory, printable};
 use bursar_prometheus::{Collector, openmetrics};
@@ -41,6 +41,7 @@ pub(super) fn run(input: &[u8]) {
         check_shown(memory, pages, &group);
         way.push(group);
     }
+    check_metrics(&openmetrics(&Arc::new(Collector::new(memory))));
     let paths: Vec<String> = way[1..].iter().chain(&kept).map(Group::path).collect();
     drop((way, kept));
     assert!(paths.iter().all(|path| memory.find(path).is_none()));
@@ -98,7 +99,6 @@ fn check_shown(memory: &Memory, pages: &Pages, group: &Group) {
         .collect();
     let page = pages.get(&format!("/v1/groups{}/memory.max", encoded.join("/")));
     assert_eq!((page.status, &page.body[..]), (200, &b"max\n"[..]));
-    check_metrics(&openmetrics(&std::sync::Arc::new(Collector::new(memory))));
 }
 
 /// Checks that no name breaks out of its label.

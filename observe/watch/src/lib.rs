@@ -32,6 +32,7 @@ pub mod process;
 pub mod recording;
 pub mod seen;
 pub mod session;
+mod shown;
 pub mod symbols;
 pub mod system;
 pub mod tracefs;

@@ -11,6 +11,7 @@ use std::io::{self, BufReader, BufWriter, Read, Write};
 use serde::{Deserialize, Serialize};
 
 use crate::seen::Seen;
+use crate::shown::is_obeyed;
 use crate::writer::Writer;
 
 /// Name of the format, and its version.
@@ -20,7 +21,7 @@ const FILE_BYTES_MAX: u64 = 1 << 30;
 /// Greatest time or count: 73 years in nanoseconds. Two of them have a sum.
 pub const NUMBER_MAX: u64 = 1 << 61;
 /// Greatest number of CPUs.
-const CPUS_MAX: u32 = 1 << 16;
+pub(crate) const CPUS_MAX: u32 = 1 << 16;
 /// Greatest number of zones.
 const ZONES_MAX: usize = 4_096;
 /// Greatest number of ticks a second.
@@ -187,10 +188,9 @@ fn sanitize(seen: &mut Seen) {
         .chain(seen.tasks.iter_mut().map(|it| &mut it.name))
         .chain(seen.cgroups.iter_mut().map(|it| &mut it.path))
         .chain(missing.flat_map(|it| [&mut it.what, &mut it.removes]));
-    let harmless = |letter: char| match letter {
-        '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => '\u{fffd}',
-        letter if letter.is_control() => '\u{fffd}',
-        letter => letter,
+    let harmless = |letter: char| match is_obeyed(letter) {
+        true => '\u{fffd}',
+        false => letter,
     };
     for text in texts {
         if text.len() > TEXT_BYTES_MAX {

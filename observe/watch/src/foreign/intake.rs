@@ -12,12 +12,13 @@ use crate::event::{
     TIMER_EVENTS, WAIT_EVENTS, WAITS, WORK, WORK_EVENTS, Wanted,
 };
 use crate::format::{EventFormat, Field};
+use crate::recording::{CPUS_MAX, NUMBER_MAX};
 use crate::seen::{Cgroup, Losses, Machine, Missing, Seen, Task};
 use crate::symbols::Symbols;
 use crate::writer::Writer;
 
-/// Greatest time that is believed: 73 years.
-const TIME_NS_MAX: u64 = 1 << 61;
+/// Greatest number of pages of an event that is believed: 16 TiB.
+const PAGES_MAX: u64 = 1 << 32;
 /// `flags` of a wait for a spin lock that is neither for readers nor for writers.
 const SPIN: u64 = 1;
 /// Frames of a stack that are looked at: one or two that wait, and the function that takes the lock.
@@ -216,12 +217,15 @@ impl Intake {
     /// The event of a record, if the analysis wants it.
     pub(super) fn decode(&mut self, time_ns: u64, cpu: u32, record: &[u8]) -> Option<Event> {
         let was_waiting = self.waiting.remove(&cpu);
-        if time_ns > TIME_NS_MAX {
+        if time_ns > NUMBER_MAX {
             return None;
         }
         self.seen.start_ns = self.seen.start_ns.min(time_ns);
         self.seen.end_ns = self.seen.end_ns.max(time_ns);
         let event = self.decoder.decode(time_ns, cpu, record)?;
+        if !is_possible(&event) {
+            return None;
+        }
         let id = u16::from_ne_bytes(record.get(..2)?.try_into().ok()?);
         self.recorded.insert(id);
         let is_value =
@@ -259,6 +263,10 @@ impl Intake {
 
     /// Passes an event on. One that is earlier than the last one counts at that one's time.
     pub(super) fn take(&mut self, event: &Event) {
+        // A loss may have any time.
+        if event.time_ns > NUMBER_MAX {
+            return;
+        }
         self.now_ns = self.now_ns.max(event.time_ns);
         self.analysis.take(&Event {
             time_ns: self.now_ns,
@@ -276,6 +284,8 @@ impl Intake {
         self.miss_unrecorded();
         let mut seen = self.seen;
         seen.losses = losses;
+        // Files say it, and may say anything.
+        seen.losses.events_lost = seen.losses.events_lost.min(NUMBER_MAX);
         seen.start_ns = seen.start_ns.min(seen.end_ns);
         self.analysis.finish(&mut seen);
         let pids: BTreeSet<i32> = seen.flushes.iter().map(|it| it.pid).collect();
@@ -294,6 +304,25 @@ impl Intake {
         seen.mark_kswapd(|pid| names.get(&pid).is_some_and(|it| it.starts_with("kswapd")));
         seen
     }
+}
+
+/// Whether the numbers of an event may be those of a machine. So a recording may have them, and the sums that are made of them.
+fn is_possible(event: &Event) -> bool {
+    let are_small = |numbers: &[Option<u64>]| numbers.iter().flatten().all(|it| *it <= NUMBER_MAX);
+    let numbers = match event.kind {
+        Kind::MemcgFlush { stats_updates, .. } => [Some(stats_updates.unsigned_abs()), None, None],
+        Kind::PcpuLocked { pages } => return pages <= PAGES_MAX,
+        Kind::ZoneLocked { wait_ns, .. } => [wait_ns, None, None],
+        Kind::TimerStart {
+            expires,
+            bucket_expiry,
+            now,
+            ..
+        } => [Some(expires), bucket_expiry, now],
+        Kind::TimerExpire { now, baseclk, .. } => [Some(now), baseclk, None],
+        _ => [None; 3],
+    };
+    event.cpu < CPUS_MAX && are_small(&numbers)
 }
 
 /// The format of an event, if the file has it.
@@ -322,10 +351,44 @@ mod tests {
         });
         intake.take(&lost(50, 0));
         intake.take(&lost(20, 1));
+        intake.take(&lost(NUMBER_MAX + 1, 1));
         assert_eq!(intake.now_ns, 50);
-        intake.decode(TIME_NS_MAX + 1, 0, &[0; 8]);
+        intake.decode(NUMBER_MAX + 1, 0, &[0; 8]);
         assert_eq!(intake.seen.end_ns, 0);
-        intake.decode(TIME_NS_MAX, 0, &[0; 8]);
-        assert_eq!(intake.seen.end_ns, TIME_NS_MAX);
+        intake.decode(NUMBER_MAX, 0, &[0; 8]);
+        assert_eq!(intake.seen.end_ns, NUMBER_MAX);
+    }
+
+    /// Such an event would be in no recording that can be read.
+    #[test]
+    fn an_event_with_absurd_numbers_is_none() {
+        let possible = |cpu, kind| {
+            is_possible(&Event {
+                time_ns: 1,
+                cpu,
+                pid: 1,
+                kind,
+            })
+        };
+        let flush = |stats_updates| Kind::MemcgFlush {
+            id: 1,
+            stats_updates,
+            force: false,
+            needs_flush: true,
+        };
+        assert!(possible(0, flush(-5)));
+        assert!(!possible(0, flush(i64::MIN)));
+        assert!(!possible(CPUS_MAX, flush(0)));
+        assert!(!possible(0, Kind::PcpuLocked { pages: u64::MAX }));
+        let (timer, now) = (1, u64::MAX);
+        let baseclk = None;
+        assert!(!possible(
+            0,
+            Kind::TimerExpire {
+                timer,
+                now,
+                baseclk
+            }
+        ));
     }
 }

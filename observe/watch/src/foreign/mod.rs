@@ -7,7 +7,7 @@
 //! # Invariants
 //! * Each length and count is compared with the file, or with a constant, before memory is allocated.
 //! * Memory is bounded by a constant and a multiple of the file's length, whatever the file says.
-//! * Texts of the result have no control characters, so a terminal can show them.
+//! * Texts of the result and of errors have no character that a terminal obeys.
 
 mod error;
 mod intake;
@@ -24,13 +24,14 @@ use std::vec;
 pub use error::ForeignError;
 use intake::{Facts, Intake};
 use perf_data::PerfData;
-use source::{Source, shown};
+use source::Source;
 use trace_dat::{Pages, TraceDat};
 
 use crate::event::Event;
 use crate::merge::take_page;
 use crate::page::PageLayout;
 use crate::seen::{Losses, Machine, Seen};
+use crate::shown::shown;
 use crate::symbols::Symbols;
 use crate::writer::Writer;
 

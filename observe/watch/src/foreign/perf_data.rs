@@ -8,12 +8,13 @@ use std::io::{Read, Seek};
 
 use super::ForeignError;
 use super::intake::Intake;
-use super::source::{ITEMS_MAX, Source, shown};
+use super::source::{ITEMS_MAX, Source};
 use super::trace_dat::Texts;
 use crate::event::Kind;
 use crate::event::Problem;
 use crate::merge::{self, Merge};
 use crate::seen::Losses;
+use crate::shown::shown;
 use crate::writer::Writer;
 
 /// First bytes of the file.

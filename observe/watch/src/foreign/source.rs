@@ -159,12 +159,3 @@ impl<F: Read + Seek> Source<F> {
         Ok(())
     }
 }
-
-/// Greatest length of a name that is kept.
-const NAME_LETTERS_MAX: usize = 1_024;
-
-/// A text that a terminal can show.
-pub(super) fn shown(text: &str) -> String {
-    let letters = text.chars().filter(|letter| !letter.is_control());
-    letters.take(NAME_LETTERS_MAX).collect()
-}

@@ -9,6 +9,7 @@ use std::rc::Rc;
 
 use super::ForeignError;
 use super::source::{ITEMS_MAX, Source};
+use crate::shown::shown;
 use crate::tracefs::lost_events;
 
 /// First bytes of the file.
@@ -89,7 +90,10 @@ impl<F: Read + Seek> TraceDat<F> {
         match version.as_str() {
             "6" => dat.read_6()?,
             "7" => dat.read_7()?,
-            _ => return Err(ForeignError::UnknownVersion { version }),
+            _ => {
+                let version = shown(&version);
+                return Err(ForeignError::UnknownVersion { version });
+            }
         }
         dat.pages.retain(|it| !it.is_empty());
         if dat.pages.is_empty() {
@@ -296,7 +300,7 @@ fn section<F: Read + Seek>(
     }
     if flags & COMPRESSED != 0 {
         return Err(ForeignError::Compressed {
-            by: by.to_owned(),
+            by: shown(by),
             remedy: "`trace-cmd convert --compression none -i FILE -o OTHER` makes a file that can be read, and so does \
                      `trace-cmd record --compression none`",
         });

@@ -222,6 +222,13 @@ fn files_that_cannot_be_read_say_why() {
     let mut other = version_6();
     other[10] = b'8';
     says(&other, "version 8");
+    // A terminal obeys neither of these.
+    other[10] = 0x1b;
+    says(&other, "version ;");
+    other = version_7(1);
+    let by = other.windows(4).position(|it| it == b"zstd");
+    other[by.expect("there")] = 7;
+    says(&other, "compressed by std");
     let mut other = version_6();
     other[12] ^= 1;
     says(&other, "order of bytes");
