@@ -83,7 +83,9 @@ pub fn parse(text: &str) -> Result<Users, String> {
 }
 
 fn mistake(text: &str, at: usize, what: &str) -> String {
-    let before = &text[..text.floor_char_boundary(at)];
+    let ends_a_character = |at: &usize| text.is_char_boundary(*at);
+    let at = (0..=at.min(text.len())).rev().find(ends_a_character);
+    let before = &text[..at.unwrap_or(0)];
     let line = before.matches('\n').count() + 1;
     let column = before
         .rsplit('\n')
