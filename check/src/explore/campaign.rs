@@ -3,6 +3,8 @@
 //! Threads take pieces of the numbers of a target's schedules in ascending order. When one fails, pieces that begin after
 //! it are left out, and all before it are done, so the same first failure is found by any number of threads. Where stale reads are
 //! counted, no piece is left out.
+//!
+//! A piece of a protocol whose tasks fork runs in a process of its own, because what it leaves is only freed by the end of a process.
 
 use std::num::NonZero;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,13 +12,15 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use crate::protocols::published::Case;
-use bursar_sim::{Explored, Explorer, Sim};
+use bursar_sim::{Explored, Explorer, ScheduleId, Sim};
 
 use super::document::{Document, Result};
 use super::subject::{Scenario, Target};
 
 /// Schedules that a thread takes at once: some tens of milliseconds.
 const PIECE: u64 = 500;
+/// Schedules of a process of its own: some tens of MiB.
+const PIECE_OF_A_PROCESS: u64 = 200;
 
 /// Some schedules of one target.
 #[derive(Clone, Copy, Debug)]
@@ -25,6 +29,20 @@ struct Piece {
     first: u64,
     count: u64,
 }
+
+/// Result of a piece that another process explored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Told {
+    /// Schedules that ran.
+    pub schedules: u64,
+    /// Number of steps of all of them.
+    pub steps: u64,
+    /// The first that failed.
+    pub failed: Option<ScheduleId>,
+}
+
+/// Explores schedules of a target, from a first one and so many, in another process. `None` if that process ended early.
+pub type InAProcess<'a> = dyn Fn(&Target, u64, u64) -> Option<Told> + Sync + 'a;
 
 /// Results of a piece.
 struct Found {
@@ -37,17 +55,20 @@ struct Found {
 pub struct Campaign {
     targets: Vec<Target>,
     seed: u64,
+    /// First schedule of each target.
+    from: u64,
     /// Schedules of each target.
     each: u64,
 }
 
 impl Campaign {
-    /// `schedules` are shared evenly by the targets, each of which gets at least one.
-    pub fn new(targets: Vec<Target>, seed: u64, schedules: u64) -> Self {
+    /// `schedules` are shared evenly by the targets, each of which gets at least one, from number `from` on.
+    pub fn new(targets: Vec<Target>, seed: u64, from: u64, schedules: u64) -> Self {
         Self {
             each: schedules.div_ceil(targets.len() as u64),
             targets,
             seed,
+            from,
         }
     }
 
@@ -57,19 +78,36 @@ impl Campaign {
     }
 
     /// The `nth` piece of all: those of the first target, then those of the next.
-    fn piece(&self, nth: u64) -> Option<Piece> {
-        let of_a_target = self.each.div_ceil(PIECE);
-        let target = usize::try_from(nth / of_a_target).ok()?;
-        let first = nth % of_a_target * PIECE;
-        (target < self.targets.len()).then(|| Piece {
-            target,
-            first,
-            count: PIECE.min(self.each - first),
-        })
+    fn piece(&self, mut nth: u64) -> Option<Piece> {
+        for (target, Target { subject, .. }) in self.targets.iter().enumerate() {
+            let size = if subject.forks {
+                PIECE_OF_A_PROCESS
+            } else {
+                PIECE
+            };
+            let pieces = self.each.div_ceil(size);
+            if nth < pieces {
+                let done = nth * size;
+                return Some(Piece {
+                    target,
+                    first: self.from + done,
+                    count: size.min(self.each - done),
+                });
+            }
+            nth -= pieces;
+        }
+        None
     }
 
     /// Explores until all is done or `stop` is set. `progress` is told how many schedules of a subject have ended.
-    pub fn run(&self, stop: &AtomicBool, progress: &(dyn Fn(u64, &str) + Sync)) -> Document {
+    ///
+    /// A piece that is all there is of its target runs here, also where others run `in_a_process`.
+    pub fn run(
+        &self,
+        stop: &AtomicBool,
+        in_a_process: &InAProcess<'_>,
+        progress: &(dyn Fn(u64, &str) + Sync),
+    ) -> Document {
         let found: Vec<AtomicU64> = self
             .targets
             .iter()
@@ -83,7 +121,13 @@ impl Campaign {
                 && let Some(piece) = self.piece(next.fetch_add(1, Ordering::Relaxed))
             {
                 let first = &found[piece.target];
-                if let Some(found) = self.explore(piece, first.load(Ordering::Relaxed)) {
+                let is_elsewhere =
+                    self.targets[piece.target].subject.forks && piece.count < self.each;
+                let explored = match is_elsewhere {
+                    true => self.send(piece, first.load(Ordering::Relaxed), in_a_process, stop),
+                    false => self.explore(piece, first.load(Ordering::Relaxed)),
+                };
+                if let Some(found) = explored {
                     if let Some(found) = &found.explored.found {
                         first.fetch_min(found.schedule.number, Ordering::Relaxed);
                     }
@@ -117,6 +161,40 @@ impl Campaign {
                 stale: None,
             }),
         }
+    }
+
+    /// Lets another process explore a piece; as [`Campaign::explore`]. Sets `stop` if it ends early.
+    fn send(
+        &self,
+        piece: Piece,
+        found: u64,
+        in_a_process: &InAProcess<'_>,
+        stop: &AtomicBool,
+    ) -> Option<Found> {
+        let target = &self.targets[piece.target];
+        if found <= piece.first {
+            return None;
+        }
+        let Some(told) = in_a_process(target, piece.first, piece.count) else {
+            // Relaxed: nothing else is passed with it.
+            stop.store(true, Ordering::Relaxed);
+            return None;
+        };
+        let scenario = target.scenario();
+        let again = |machine: &Sim, variety| scenario.run(machine, variety);
+        let explorer = target.explorer(self.seed);
+        let found = told.failed.map(|schedule| {
+            let replayed = explorer.replay(&again, schedule);
+            replayed.expect_err("a schedule fails in each process or in none")
+        });
+        Some(Found {
+            explored: Explored {
+                schedules: told.schedules,
+                steps: told.steps,
+                found,
+            },
+            stale: None,
+        })
     }
 
     /// Results of a target's pieces, up to the first failure.

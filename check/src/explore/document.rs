@@ -62,7 +62,8 @@ pub struct Failed {
 }
 
 impl Document {
-    pub(super) fn new(seed: u64, interrupted: bool, results: Vec<Result>) -> Self {
+    /// Makes a document of results.
+    pub fn new(seed: u64, interrupted: bool, results: Vec<Result>) -> Self {
         Self {
             seed,
             interrupted,
@@ -86,6 +87,12 @@ impl Document {
         // That a planted bug shows again is no success, but what was asked to be seen.
         result.planted = false;
         Self::new(schedule.seed, false, vec![result])
+    }
+
+    /// Puts the results of another document behind these.
+    pub fn append(&mut self, other: Self) {
+        self.interrupted |= other.interrupted;
+        self.results.extend(other.results);
     }
 
     /// Whether protocols hold, planted bugs were found, and published policies do nothing worse than read old numbers.

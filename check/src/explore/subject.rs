@@ -25,6 +25,8 @@ pub(super) struct Subject {
     /// A planted bug must be found; a protocol must hold; a published flush policy may let its readers down.
     pub(super) group: Group,
     cpus: usize,
+    /// Whether each schedule leaves values that are never dropped; see [`Protocol::forks`].
+    pub(super) forks: bool,
     scenario: Scenario,
 }
 
@@ -74,7 +76,13 @@ impl Target {
         self.subject.scenario
     }
 
-    pub(super) fn sections_name(&self) -> &'static str {
+    /// Name on the command line.
+    pub fn name(&self) -> &str {
+        &self.subject.name
+    }
+
+    /// Name of its kind of sections on the command line.
+    pub fn sections_name(&self) -> &'static str {
         match self.sections {
             SectionKind::Restartable => "restartable",
             SectionKind::Atomic => "atomic",
@@ -89,6 +97,7 @@ fn all(group: Group) -> Vec<Subject> {
         summary: protocol.summary.to_owned(),
         group,
         cpus: protocol.cpus,
+        forks: protocol.forks,
         scenario: Scenario::Checked(protocol.scenario),
     };
     match group {
@@ -100,6 +109,7 @@ fn all(group: Group) -> Vec<Subject> {
                 summary: planted.summary.to_owned(),
                 group,
                 cpus: planted.cpus,
+                forks: false,
                 scenario: Scenario::Checked(planted.broken),
             })
             .collect(),
@@ -109,6 +119,7 @@ fn all(group: Group) -> Vec<Subject> {
                 summary: case.summary(),
                 group,
                 cpus: case.cpus(),
+                forks: false,
                 scenario: Scenario::Judged(case),
             });
             let pages = protocols::published_pages::all().into_iter().map(checked);

@@ -150,6 +150,11 @@ impl Truth {
         log
     }
 
+    /// Returns the number of records so far. For the check after each step.
+    pub fn now(&self) -> u64 {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner).now
+    }
+
     /// Returns the bytes held at and below a group, at least. For the check after each step.
     pub fn held(&self, group: GroupIndex) -> u64 {
         self.held[group].load(Ordering::Relaxed)

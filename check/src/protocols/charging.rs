@@ -6,6 +6,7 @@ use std::task::{Context, Poll};
 
 use bursar::{Charge, ChargeAsync, ChargeError, EmergencyReserve, Freshness, Group, MoveError};
 use bursar_machine::Machine;
+use bursar_rig::Watched;
 
 use super::books::Books;
 use crate::model::charges::{ChargeId, Kind, Truth};
@@ -42,11 +43,19 @@ impl<M: Machine> Holding<M> {
     }
 }
 
-impl<M: Machine> Charging<M> {
-    pub(super) fn new(books: Books<M>) -> Self {
-        let maxima = books.groups.iter().map(|group| group.limits().max);
-        let truth = Truth::new(&books.shape, maxima);
-        Self { books, truth }
+/// Room of a group, and most stock at and below it.
+#[derive(Clone, Copy, Default)]
+struct Bound {
+    room: u64,
+    stock: u64,
+}
+
+impl<M: Watched> Charging<M> {
+    /// Returns whether a check of words and of the log can have another result than when it was `checked` last. Most steps change
+    /// neither.
+    pub(super) fn has_changed(&self, checked: &mut Option<(u64, u64)>) -> bool {
+        let state = (self.books.memory.machine().changes(), self.truth.now());
+        checked.replace(state) != Some(state)
     }
 
     /// Returns the check after each step for fallible charges only. Nothing is reserved above a limit (a limit that was
@@ -63,7 +72,12 @@ impl<M: Machine> Charging<M> {
     fn check_from(&self, mut before: Vec<u64>) -> impl FnMut() + use<'_, M> {
         let peak = |group: &Group<M>| group.peak();
         let mut highest: Vec<u64> = self.books.groups.iter().map(peak).collect();
+        let mut bounds = vec![Bound::default(); highest.len()];
+        let mut checked = None;
         move || {
+            if !self.has_changed(&mut checked) {
+                return;
+            }
             for (at, group) in self.books.groups.iter().enumerate() {
                 let (reserved, max) = (group.reserved(), group.limits().max);
                 if reserved > before[at] {
@@ -75,43 +89,64 @@ impl<M: Machine> Charging<M> {
                 }
                 before[at] = reserved;
                 highest[at] = highest[at].max(max);
-                let (peak, path) = (peak(group), &self.books.shape.paths[at]);
+                let peak = peak(group);
                 assert!(
                     peak <= highest[at],
-                    "a peak of {peak} in {path}, above all limits"
+                    "a peak of {peak} in {}, above all limits",
+                    self.books.shape.paths[at]
                 );
                 self.check_held(at, reserved);
             }
-            for (at, &reserved) in before.iter().enumerate() {
-                self.check_stock(at, reserved, &highest);
-            }
+            self.check_stock(&before, &highest, &mut bounds);
         }
     }
 
     /// Checks the stock: bytes that are reserved, and neither charged nor on the way in or out, are stock, or about to
     /// be. The cap of a CPU is at most a quarter of the room divided by the CPUs. A refill under way has reserved at
     /// most half of that, and a return under way has taken at most half of that out of the stock.
-    fn check_stock(&self, scope: GroupIndex, reserved: u64, highest: &[u64]) {
+    fn check_stock(&self, reserved: &[u64], highest: &[u64], bounds: &mut [Bound]) {
         let shape = &self.books.shape;
-        let room = |at: GroupIndex| shape.chain(at).map(|at| highest[at]).min().unwrap_or(0);
-        let caps = |at| (room(at) / 4).saturating_mul(STOCK_CAPS);
         let cpus = self.books.memory.machine().cpus() as u64;
-        let in_hands = |at| (room(at) / (8 * cpus)).saturating_mul(self.truth.under_way_at(at));
-        let below = (0..shape.len()).filter(|&at| shape.contains(scope, at));
-        let bound = |at| caps(at).saturating_add(in_hands(at));
-        let bound = below.map(bound).fold(0, u64::saturating_add);
-        let stock = reserved.saturating_sub(self.truth.present(scope));
-        assert!(
-            stock <= bound,
-            "too much stock: {stock} bytes of {} are reserved for nobody, and {bound} may be",
-            shape.paths[scope]
-        );
+        let parent = |at: GroupIndex| shape.chain(at).nth(1);
+        // Parents come before their children.
+        for at in 0..shape.len() {
+            let above = parent(at).map_or(u64::MAX, |parent| bounds[parent].room);
+            let room = highest[at].min(above);
+            let caps = (room / 4).saturating_mul(STOCK_CAPS);
+            let in_hands = (room / (8 * cpus)).saturating_mul(self.truth.under_way_at(at));
+            let stock = caps.saturating_add(in_hands);
+            bounds[at] = Bound { room, stock };
+        }
+        for at in (0..shape.len()).rev() {
+            if let Some(parent) = parent(at) {
+                let below = bounds[at].stock;
+                bounds[parent].stock = bounds[parent].stock.saturating_add(below);
+            }
+        }
+        for (at, (&reserved, bound)) in reserved.iter().zip(bounds).enumerate() {
+            let (stock, bound) = (reserved.saturating_sub(self.truth.present(at)), bound.stock);
+            assert!(
+                stock <= bound,
+                "too much stock: {stock} bytes of {} are reserved for nobody, and {bound} may be",
+                shape.paths[at]
+            );
+        }
+    }
+}
+
+impl<M: Machine> Charging<M> {
+    pub(super) fn new(books: Books<M>) -> Self {
+        let maxima = books.groups.iter().map(|group| group.limits().max);
+        let truth = Truth::new(&books.shape, maxima);
+        Self { books, truth }
     }
 
     /// Checks after each step, with any kind of charge, that held bytes are reserved.
     pub(super) fn check_all_held(&self) {
         for (at, group) in self.books.groups.iter().enumerate() {
-            self.check_held(at, group.reserved());
+            if self.truth.held(at) > 0 {
+                self.check_held(at, group.reserved());
+            }
         }
     }
 

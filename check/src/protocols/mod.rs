@@ -94,7 +94,8 @@ pub fn all<M: Forks>() -> Vec<Protocol<M>> {
         Protocol::of(2, "rooms", rooms::scenario,
             "tasks of a query wait for room and share it, drop waits, run out of time and are stopped: all waits end, and room is there"),
         Protocol::of(2, "fork", fork::scenario,
-            "a task forks while others do anything: the child's books are right, and tasks that are gone hinder no other"),
+            "a task forks while others do anything: the child's books are right, and tasks that are gone hinder no other")
+            .of_forks(),
     ];
     all.extend(pages::protocols());
     all.extend([

@@ -143,10 +143,16 @@ pub(super) fn scenario<M: Watched>(machine: &M, seed: u64) {
             level = next;
         }
     };
+    let mut checked = None;
+    let check_held = || {
+        if all.has_changed(&mut checked) {
+            all.check_all_held();
+        }
+    };
     run(
         machine,
         seed,
-        || all.check_all_held(),
+        check_held,
         tasks![charge, charge, charge, change, wait],
     );
     if nowait == Nowait::BeforeTick {

@@ -9,6 +9,9 @@ pub struct Protocol<M> {
     pub summary: &'static str,
     /// Number of CPUs of the machine.
     pub cpus: usize,
+    /// Whether tasks fork. Values on the stacks of tasks that are gone are never dropped, as in the child of a process: only the
+    /// end of the explorer's process returns their memory.
+    pub forks: bool,
     /// Runs it once, with variety from a number. Panics at an error.
     pub scenario: fn(&M, u64),
 }
@@ -24,7 +27,16 @@ impl<M> Protocol<M> {
             name,
             summary,
             cpus,
+            forks: false,
             scenario,
+        }
+    }
+
+    /// The same, of tasks that fork.
+    pub(super) fn of_forks(self) -> Self {
+        Self {
+            forks: true,
+            ..self
         }
     }
 }

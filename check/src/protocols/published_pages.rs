@@ -19,12 +19,8 @@ const CPUS: usize = 3;
 
 /// Returns all policies.
 pub fn all<M: Watched>() -> Vec<Protocol<M>> {
-    let protocol = |name, release: Release, scenario| Protocol {
-        name,
-        summary: release.summary(),
-        cpus: CPUS,
-        scenario,
-    };
+    let protocol =
+        |name, release: Release, scenario| Protocol::of(CPUS, name, scenario, release.summary());
     vec![
         protocol("pages-whole", Release::Whole, |machine: &M, variety| {
             run_once(machine, Release::Whole, variety);

@@ -139,12 +139,9 @@ const SETTINGS: [Setting; 6] = [
 
 /// The protocol of the setting with this number.
 pub(super) fn protocol<M: Watched, const SETTING: usize>() -> Protocol<M> {
-    Protocol {
-        name: SETTINGS[SETTING].name,
-        summary: SETTINGS[SETTING].summary,
-        cpus: 2,
-        scenario: |machine, seed| scenario(machine, seed, &SETTINGS[SETTING]),
-    }
+    let Setting { name, summary, .. } = &SETTINGS[SETTING];
+    let run = |machine: &M, seed| scenario(machine, seed, &SETTINGS[SETTING]);
+    Protocol::of(2, name, run, summary)
 }
 
 fn scenario<M: Watched>(machine: &M, seed: u64, setting: &Setting) {
@@ -165,12 +162,15 @@ fn scenario<M: Watched>(machine: &M, seed: u64, setting: &Setting) {
     match setting.overshoots {
         None => run(machine, seed, charging.check(), tasks),
         Some(latches) => {
+            let mut checked = None;
             let check = || {
-                charging.check_all_held();
-                this.steps.check();
-                if latches {
-                    this.latch.check();
+                if charging.has_changed(&mut checked) {
+                    charging.check_all_held();
+                    if latches {
+                        this.latch.check();
+                    }
                 }
+                this.steps.check();
             };
             run(machine, seed, check, tasks);
         }

@@ -364,7 +364,7 @@ async fn interrupted_files_are_whole_or_not_there() {
             let watch = move |arguments: &[ColumnarValue]| {
                 if let ColumnarValue::Array(ids) = &arguments[0] {
                     let ids = ids.as_any().downcast_ref::<Int64Array>().unwrap();
-                    if ids.values().iter().any(|id| *id == 200_000) {
+                    if ids.values().contains(&200_000) {
                         assert!(end != "panic", "as planned");
                         sets.store(true, Ordering::Relaxed);
                         notifies.notify_one();

@@ -127,6 +127,65 @@ fn a_schedule_that_fails_for_nobody_ends_with_0() {
     succeeded(&output);
 }
 
+/// Schedules and steps of a protocol with atomic sections, from a number on.
+fn ran(protocol: &str, from: &str, schedules: &str) -> (u64, u64) {
+    let options = ["--from", from, "--schedules", schedules, "-f", "json"];
+    let output = bursar(&[&["explore", protocol, "--sections", "atomic"], &options[..]].concat());
+    let document: serde_json::Value = serde_json::from_str(&succeeded(&output)).expect("JSON");
+    let count = |field: &str| document["results"][0][field].as_u64().expect("a count");
+    (count("schedules"), count("steps"))
+}
+
+#[test]
+fn processes_explore_the_same_schedules() {
+    let (schedules, steps) = ran("pages-fork", "0", "250");
+    assert_eq!(schedules, 250);
+    let ((first, some), (second, others)) = (
+        ran("pages-fork", "0", "200"),
+        ran("pages-fork", "200", "50"),
+    );
+    assert_eq!((first + second, some + others), (schedules, steps));
+}
+
+#[test]
+fn the_ledger_grows_by_schedules_of_new_seeds() {
+    let file = Scratch::new("schedules.tsv");
+    let explore = || {
+        bursar(&[
+            "explore",
+            "quiesce",
+            "upkeep",
+            "--schedules",
+            "80",
+            "--ledger",
+            file.path(),
+        ])
+    };
+    assert_eq!(explore().status.code(), Some(2), "there is no file");
+    let header = include_str!("../../docs/schedules.tsv").lines().next();
+    std::fs::write(&file.0, "no ledger\n").expect("a file");
+    assert_eq!(explore().status.code(), Some(2), "the file is none");
+    std::fs::write(&file.0, format!("{}\n", header.expect("a header"))).expect("a file");
+    for seed in ["1", "2"] {
+        let text = succeeded(&explore());
+        assert!(
+            text.contains(&format!("80 schedules from seed {seed}: none broken")),
+            "{text}"
+        );
+        assert!(text.contains("schedules in "), "{text}");
+    }
+    let text = std::fs::read_to_string(&file.0).expect("a ledger");
+    let column = |at| text.lines().skip(1).map(move |row| row.split('\t').nth(at));
+    assert!(
+        column(0).eq(["quiesce", "quiesce", "upkeep", "upkeep"]
+            .repeat(2)
+            .into_iter()
+            .map(Some))
+    );
+    assert!(column(3).eq(["1", "1", "1", "1", "2", "2", "2", "2"].map(Some)));
+    assert!(column(4).all(|schedules| schedules == Some("20")));
+}
+
 #[test]
 fn wrong_usage_is_refused() {
     assert_refused(&["explore", "combinin"], 2, "did you mean `combining`?");

@@ -61,6 +61,9 @@ pub trait Watched: Tasks {
 
     /// The step that has just ended, for a check.
     fn last_step(&self) -> Watch;
+
+    /// Number of changes of words so far. A check of words alone can have no new result while this stays the same.
+    fn changes(&self) -> u64;
 }
 
 /// Machine whose tasks can fork.

@@ -37,7 +37,8 @@ pub(crate) struct Explored {
     last: Cell<(TaskId, Point)>,
     next: Cell<TaskId>,
     decisions: RefCell<Vec<Decision>>,
-    candidates: RefCell<Vec<TaskId>>,
+    /// Tasks that can go on, ascending.
+    runnable: RefCell<Vec<TaskId>>,
     /// Task that forks or is about to.
     pub(crate) forking: Cell<TaskId>,
     pub(crate) forks: Cell<u64>,
@@ -52,7 +53,7 @@ impl Explored {
             last: Cell::new((NOBODY, Point::Step)),
             next: Cell::new(NOBODY),
             decisions: RefCell::default(),
-            candidates: RefCell::default(),
+            runnable: RefCell::default(),
             forking: Cell::new(NOBODY),
             forks: Cell::new(0),
         }
@@ -80,6 +81,7 @@ impl Explored {
         for task in world.tasks.list.borrow().iter() {
             task.state.set(State::Running);
         }
+        self.runnable.replace((0..tasks as TaskId).collect());
         if tasks > 0 {
             self.choose(world, Point::Stop);
         }
@@ -90,11 +92,14 @@ impl Explored {
                 .tasks
                 .cpu
                 .set(world.tasks.with(task, |task| task.cpu.get()));
-            if world.tasks.resume_current() && !world.run.has_failed() {
-                self.last.set((task, Point::Step));
-                world.run_check();
-                if world.goes_on() {
-                    self.choose(world, Point::Stop);
+            if world.tasks.resume_current() {
+                self.leave(task);
+                if !world.run.has_failed() {
+                    self.last.set((task, Point::Step));
+                    world.run_check();
+                    if world.goes_on() {
+                        self.choose(world, Point::Stop);
+                    }
                 }
             }
             world.tasks.current.set(NOBODY);
@@ -133,6 +138,7 @@ impl Explored {
     pub(crate) fn block(&self, world: &World) {
         let current = world.tasks.current.get();
         world.tasks.set_state(current, State::Blocked);
+        self.leave(current);
         self.point(world, Point::Stop);
     }
 
@@ -157,25 +163,29 @@ impl Explored {
             .fail(message.map_or(failure, Failure::Panic), None);
     }
 
-    pub(crate) fn wake(&self, world: &World, task: TaskId) {
-        world.tasks.with(task, |task| {
+    pub(crate) fn wake(&self, world: &World, number: TaskId) {
+        world.tasks.with(number, |task| {
             if task.state.get() == State::Blocked {
                 task.state.set(State::Running);
+                let mut runnable = self.runnable.borrow_mut();
+                let at = runnable.partition_point(|&other| other < number);
+                runnable.insert(at, number);
             }
         });
     }
 
+    /// Notes that a task can not go on.
+    fn leave(&self, task: TaskId) {
+        self.runnable.borrow_mut().retain(|&other| other != task);
+    }
+
+    /// Notes that a task is alone.
+    pub(crate) fn leave_all_but(&self, task: TaskId) {
+        self.runnable.borrow_mut().retain(|&other| other == task);
+    }
+
     fn choose(&self, world: &World, point: Point) {
-        let mut candidates = self.candidates.borrow_mut();
-        candidates.clear();
-        let tasks = world.tasks.list.borrow();
-        let numbers = (0..).zip(tasks.iter());
-        candidates.extend(
-            numbers
-                .filter(|(_, task)| task.state.get() == State::Running)
-                .map(|(number, _)| number),
-        );
-        drop(tasks);
+        let candidates = self.runnable.borrow();
         let current = world.tasks.current.get();
         let steps = world.counts.get().steps;
         let is_polite = point == Point::Relax;

@@ -349,6 +349,12 @@ impl Watched for Sim {
         })
         .expect("a machine runs while its simulator does")
     }
+
+    #[inline]
+    fn changes(&self) -> u64 {
+        with_engine(|engine| engine.world.changes.get())
+            .expect("a machine runs while its simulator does")
+    }
 }
 
 impl Forks for Sim {

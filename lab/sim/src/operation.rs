@@ -96,6 +96,7 @@ pub(crate) fn fork(engine: &Engine) {
             world.tasks.live.set(world.tasks.live.get() - 1);
         }
     }
+    explored.leave_all_but(current);
     explored.forks.set(explored.forks.get() + 1);
     explored.forking.set(NOBODY);
 }

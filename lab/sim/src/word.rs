@@ -70,7 +70,10 @@ impl SimWord {
     /// Sets the value, for the machine itself.
     #[inline]
     pub(crate) fn poke(&self, value: u64) {
-        self.value.store(value, Ordering::Relaxed);
+        if value != self.peek() {
+            self.value.store(value, Ordering::Relaxed);
+            with_engine(|engine| engine.world.changes.set(engine.world.changes.get() + 1));
+        }
     }
 
     #[inline]
@@ -79,6 +82,10 @@ impl SimWord {
             return;
         }
         with_engine(|engine| {
+            // Outside of tasks, as in a check after a step, nothing costs time or lets another task run.
+            if !engine.is_scheduled() {
+                return;
+            }
             engine.visible(step, self.line());
             let costs = engine.costs();
             let (access, extra_ns) = match step {

@@ -113,6 +113,8 @@ pub(crate) struct World {
     pub(crate) tasks: Tasks,
     pub(crate) clock: Clock,
     pub(crate) counts: Cell<Counts>,
+    /// Number of changes of words so far.
+    pub(crate) changes: Cell<u64>,
     /// Hash of all events so far and their order.
     pub(crate) hash: Cell<u64>,
     pub(crate) run: Run,
@@ -129,6 +131,7 @@ impl World {
             },
             clock: Clock::default(),
             counts: Cell::default(),
+            changes: Cell::default(),
             hash: Cell::new(settings.seed),
             run: Run {
                 is_tainted: std::thread::panicking(),

@@ -37,6 +37,7 @@ pub(super) fn protocols<M: Forks>() -> Vec<Protocol<M>> {
         Protocol::of(2, "pages-raw", raw::scenario,
             "pages given out as raw memory and claimed by several at once: one has it back"),
         Protocol::of(2, "pages-fork", fork::scenario,
-            "a task forks while others allocate, free and drain: only what they held is lost to the child"),
+            "a task forks while others allocate, free and drain: only what they held is lost to the child")
+            .of_forks(),
     ]
 }

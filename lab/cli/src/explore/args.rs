@@ -1,5 +1,7 @@
 //! The command line of `bursar-lab explore`.
 
+use std::path::PathBuf;
+
 use bursar_check::explore::Group;
 use bursar_sim::{ScheduleId, SectionKind};
 use clap::{Args, ValueEnum};
@@ -13,6 +15,7 @@ Examples:
   bursar-lab explore combining removal --sections atomic
   bursar-lab explore --planted         mechanisms with a bug, which must be found
   bursar-lab explore --published       the policies of the kernel threads
+  bursar-lab explore --schedules 1000000 --ledger lab/docs/schedules.tsv
   bursar-lab explore removal --sections atomic --replay 7:1234:56
 
 A schedule is SEED:NUMBER:LENGTH. NUMBER counts the schedules of a seed. The
@@ -43,15 +46,26 @@ pub struct Explore {
         value_parser = whole(1..=1_000_000_000_000)
     )]
     pub schedules: u64,
-    /// Seed of the schedules
+    /// Seed of the schedules [default: 1; with --ledger: above all seeds there]
     #[arg(
         long,
         value_name = "SEED",
-        default_value_t = 1,
         allow_negative_numbers = true,
         value_parser = whole(0..=u64::MAX)
     )]
-    pub seed: u64,
+    pub seed: Option<u64>,
+    /// Number of the first schedule
+    #[arg(
+        long,
+        value_name = "NUMBER",
+        default_value_t = 0,
+        allow_negative_numbers = true,
+        value_parser = whole(0..=u64::MAX >> 1)
+    )]
+    pub from: u64,
+    /// Add what was explored to this file, one protocol after the other, and print the sums of all its rows
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["from", "planted", "published"])]
+    pub ledger: Option<PathBuf>,
     /// Way in which a CPU's words are changed [default: both; with --published: restartable]
     #[arg(long, value_enum, value_name = "KIND")]
     pub sections: Option<Sections>,
@@ -63,7 +77,7 @@ pub struct Explore {
     #[arg(long)]
     pub published: bool,
     /// Run one schedule again
-    #[arg(long, value_name = "SCHEDULE", conflicts_with_all = ["schedules", "seed"])]
+    #[arg(long, value_name = "SCHEDULE", conflicts_with_all = ["schedules", "seed", "from", "ledger"])]
     pub replay: Option<ScheduleId>,
 }
 

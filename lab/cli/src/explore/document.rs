@@ -9,7 +9,7 @@ use bursar_term::failure::Failure;
 /// Version of the document's form.
 const SCHEMA: u32 = 1;
 /// The revision of the source, noted when this was built.
-const REVISION: &str = env!("BURSAR_REVISION");
+pub const REVISION: &str = env!("BURSAR_REVISION");
 
 /// A document with its form and origin.
 #[derive(Serialize)]

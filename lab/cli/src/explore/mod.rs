@@ -5,9 +5,13 @@
 //! | the command line | `args.rs` |
 //! | the document, for programs | `document.rs` |
 //! | the document, for people | `text.rs` |
+//! | the file of the ledger | `ledger.rs` |
+//! | processes for some of the schedules | `process.rs` |
 
 mod args;
 mod document;
+mod ledger;
+mod process;
 mod text;
 
 use std::process::ExitCode;
@@ -15,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 pub use args::{EXAMPLES, Explore};
-use bursar_check::explore::{Campaign, Document, targets};
+use bursar_check::explore::{Campaign, Document, Target, targets};
 
 use bursar_term::failure::{EXPECTATION_FAILED, Failure, INTERRUPTED};
 use bursar_term::interruption;
@@ -35,30 +39,30 @@ pub fn explore(explore: &Explore, global: &Global) -> Result<ExitCode, Failure> 
     }
     let is_json = global.is_json()?;
     let output = Output::open(global)?;
+    let mut ledger = explore
+        .ledger
+        .as_deref()
+        .map(ledger::File::open)
+        .transpose()?;
     let document = match explore.replay {
         Some(schedule) => {
             // One schedule has no part to show.
             interruption::catch(|| false)?;
             Document::replay(&targets[0], schedule)
         }
-        None => {
-            let campaign = Campaign::new(targets, explore.seed, explore.schedules);
-            let stop = Arc::new(AtomicBool::new(false));
-            let flag = Arc::clone(&stop);
-            // Relaxed: nothing else is passed with it.
-            interruption::catch(move || !flag.swap(true, Ordering::Relaxed))?;
-            let progress = Progress::new(campaign.schedules(), global);
-            progress.begin(&format!("seed {}", explore.seed), "");
-            let document = campaign.run(&stop, &|ended, name| progress.advance(ended, name));
-            progress.say_rate("schedules");
-            document
-        }
+        None => search(explore, targets, ledger.as_mut(), global)?,
+    };
+    let table = |form| {
+        let sums = ledger
+            .as_ref()
+            .map_or_else(String::new, |file| file.sums(form));
+        text::text(&document, form) + &sums
     };
     let text = match is_json {
         true => document::json(&document)?,
-        false => text::text(&document, output.terminal()),
+        false => table(output.terminal()),
     };
-    output.write(&text, |form| text::text(&document, form))?;
+    output.write(&text, table)?;
     Ok(if document.interrupted {
         ExitCode::from(INTERRUPTED)
     } else if document.is_as_expected() {
@@ -66,4 +70,43 @@ pub fn explore(explore: &Explore, global: &Global) -> Result<ExitCode, Failure> 
     } else {
         ExitCode::from(EXPECTATION_FAILED)
     })
+}
+
+/// Explores all targets together, or for a ledger one after the other, so that each has a time of its own.
+fn search(
+    explore: &Explore,
+    targets: Vec<Target>,
+    mut ledger: Option<&mut ledger::File>,
+    global: &Global,
+) -> Result<Document, Failure> {
+    let next_seed = ledger.as_ref().map_or(1, |file| file.next_seed());
+    let seed = explore.seed.unwrap_or(next_seed);
+    let stop = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&stop);
+    // Relaxed: nothing else is passed with it.
+    interruption::catch(move || !flag.swap(true, Ordering::Relaxed))?;
+    let each = explore.schedules.div_ceil(targets.len() as u64);
+    let of_all = Campaign::new(targets.clone(), seed, explore.from, explore.schedules);
+    let progress = Progress::new(of_all.schedules(), global);
+    progress.begin(&format!("seed {seed}"), "");
+    let run = |campaign: &Campaign| {
+        campaign.run(&stop, &process::explore(seed), &|ended, name| {
+            progress.advance(ended, name);
+        })
+    };
+    let document = match &mut ledger {
+        None => run(&of_all),
+        Some(file) => {
+            let mut all = Document::new(seed, false, Vec::new());
+            for target in targets {
+                let began_s = progress.seconds();
+                let one = run(&Campaign::new(vec![target], seed, explore.from, each));
+                file.add(&one, progress.seconds() - began_s)?;
+                all.append(one);
+            }
+            all
+        }
+    };
+    progress.say_rate("schedules");
+    Ok(document)
 }
