@@ -596,6 +596,10 @@ impl Books {
                 28 | 29 if !self.grants.is_empty() => {
                     let (grant, of) = self.grants[choices.below(self.grants.len())];
                     let bytes = choices.bytes(30);
+                    // Its charges are returned by the handle of its group.
+                    if self.groups[of].is_released {
+                        return;
+                    }
                     let result = call(|error| match kind {
                         28 => bursar_grant_try_charge(grant, bytes, error),
                         _ => bursar_grant_grow(grant, bytes, 0, error),
