@@ -314,6 +314,17 @@ mod tests {
         model
     }
 
+    /// A server may send any depth.
+    #[test]
+    fn a_group_may_be_at_any_depth() {
+        let mut deep = group("/a", 1, None, 0, "none");
+        deep["depth"] = u64::MAX.into();
+        let mut model = Model::default();
+        model.update(document(1, 1, &[group("/", 1, None, 0, "none"), deep]));
+        let screen = drawn(&model, &Notes::default(), 80, 8);
+        assert!(screen.contains("  a "), "{screen}");
+    }
+
     #[test]
     fn eighty_columns() {
         let expected = "\

@@ -17,3 +17,14 @@ pub(crate) fn shown(text: &str) -> String {
     let letters = text.chars().filter(|letter| !is_obeyed(*letter));
     letters.take(LETTERS_MAX).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_terminal_obeys_no_shown_character() {
+        let text = "a\u{1b}[2J\n\u{61c}\u{200f}\u{202e}\u{2028}\u{2066}\u{85}b\u{e9}";
+        assert_eq!(shown(text), "a[2Jb\u{e9}");
+    }
+}

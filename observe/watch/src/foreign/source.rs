@@ -145,11 +145,12 @@ impl<F: Read + Seek> Source<F> {
     /// Reads a text of that length, without the zeros at its end.
     pub(super) fn text(&mut self, bytes: u64) -> Result<String, ForeignError> {
         self.check(self.at, bytes)?;
+        self.spend(bytes)?;
         let mut text = vec![0; bytes as usize];
         self.fill(&mut text)?;
         let text = String::from_utf8_lossy(&text);
         // Each byte that is not UTF-8 has become three.
-        self.spend(bytes.max(text.len() as u64))?;
+        self.spend((text.len() as u64).saturating_sub(bytes))?;
         Ok(text.trim_end_matches('\0').to_owned())
     }
 
@@ -157,5 +158,31 @@ impl<F: Read + Seek> Source<F> {
         let left = self.texts_left.checked_sub(bytes + TEXT_BYTES);
         self.texts_left = left.ok_or_else(|| self.damaged("texts of more than 64 MiB"))?;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Cursor;
+
+    use super::*;
+
+    /// Reads the same bytes as a text until it is refused; returns the length of all texts.
+    fn text_bytes_max(byte: u8) -> u64 {
+        let file = vec![byte; 1 << 20];
+        let mut source = Source::new(Cursor::new(file)).expect("bytes");
+        let mut read = 0;
+        while let Ok(text) = source.seek(0).and_then(|()| source.text(1 << 20)) {
+            read += text.len() as u64;
+        }
+        read
+    }
+
+    #[test]
+    fn the_bound_of_texts_is_of_what_is_kept() {
+        for byte in [b'a', 0xff] {
+            let read = text_bytes_max(byte);
+            assert!((TEXTS_BYTES_MAX / 2..=TEXTS_BYTES_MAX).contains(&read));
+        }
     }
 }
