@@ -269,8 +269,8 @@ struct Books {
     /// Pages, with the places of their groups and their orders.
     pages: Vec<(*mut c_void, usize, u32)>,
     entered: usize,
-    /// Whether anything may have gone above a limit by right: a charge or a block that no limit refuses, or a limit that was lowered.
-    /// Bytes that a CPU reserved before then are charged without another look at the limit.
+    /// Whether a charge that neither waits nor is refused, or a block, may have gone above a limit. It leaves what CPUs have reserved,
+    /// from which the next charges come: docs/guarantees.md. After all others no charge that may be refused ends above a limit.
     may_exceed: bool,
 }
 
@@ -370,7 +370,7 @@ impl Books {
     /// Notes a charge that was not refused: it must fit into all limits above.
     fn note(&mut self, group: usize, bytes: u64) {
         self.groups[group].charged += bytes;
-        let mut above = Some(group).filter(|_| !self.may_exceed);
+        let mut above = Some(group).filter(|_| bytes > 0 && !self.may_exceed);
         while let Some(at) = above {
             assert!(self.usage(at) <= self.groups[at].max, "above a limit");
             above = self.groups[at].parent;
@@ -422,7 +422,7 @@ impl Books {
                     }
                 }
                 5 | 6 => {
-                    self.may_exceed = true;
+                    self.may_exceed |= kind == 6;
                     let bytes = choices.bytes(50);
                     let charged = match kind {
                         5 => bursar_charge(group, bytes),
@@ -441,7 +441,6 @@ impl Books {
                     self.groups[at].charged -= bytes;
                 }
                 9 => {
-                    self.may_exceed = true;
                     let [min, low, high] = [0; 3].map(|_: u64| choices.bytes(30));
                     let max = choices.bytes(34).max(1 << 12);
                     let limits = Limits {
