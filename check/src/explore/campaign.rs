@@ -72,6 +72,14 @@ impl Campaign {
         }
     }
 
+    /// The same, as a campaign for each target.
+    pub fn apart(&self) -> impl Iterator<Item = Self> {
+        self.targets.iter().map(|target| Self {
+            targets: vec![target.clone()],
+            ..*self
+        })
+    }
+
     /// Number of schedules that run if nothing fails.
     pub fn schedules(&self) -> u64 {
         self.each * self.targets.len() as u64

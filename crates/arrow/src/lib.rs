@@ -32,7 +32,7 @@ pub use meter::OnRefusal;
 pub use store::ChargedStore;
 #[cfg(feature = "parquet")]
 pub use writer::{
-    ChargedWriter, ROW_GROUP_MIN, WriteError, batch_bytes, flush_largest, flushes_early,
+    ChargedWriter, Opening, ROW_GROUP_MIN, WriteError, batch_bytes, flush_largest, flushes_early,
 };
 
 /// The guide: its examples are compiled and run.

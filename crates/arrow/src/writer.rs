@@ -61,8 +61,7 @@ pub struct ChargedWriter<W> {
     pub(crate) writer: W,
     charge: Charge,
     group: Group,
-    // Bytes that a row group takes beside its first batch; the least so far.
-    opening: u64,
+    opening: Opening,
     // Whether each call so far has ended well.
     is_whole: bool,
 }
@@ -74,7 +73,7 @@ impl<W> ChargedWriter<W> {
             writer,
             charge: group.charge(0),
             group: group.clone(),
-            opening: 0,
+            opening: Opening::default(),
             is_whole: true,
         }
     }
@@ -140,9 +139,8 @@ impl<W: Buffers> ChargedWriter<W> {
     pub(crate) fn begin_batch(&mut self, batch: &RecordBatch) -> Result<Option<u64>, WriteError> {
         let bytes = batch_bytes(batch);
         let opens = self.writer.rows() == 0;
-        let opening = if opens { self.opening } else { 0 };
         self.begin()?;
-        let charged = self.charge.bytes() + opening + bytes;
+        let charged = self.charge.bytes() + self.opening.bytes(opens) + bytes;
         if let Err(refused) = self.charge.resize(charged) {
             self.end();
             return Err(WriteError::Refused(refused));
@@ -155,12 +153,7 @@ impl<W: Buffers> ChargedWriter<W> {
         self.end();
         let buffered = self.writer.memory();
         if let Some(bytes) = opened {
-            let opening = buffered.saturating_sub(bytes);
-            // The least so far: after a large batch it would be too much for a small one.
-            self.opening = match self.opening {
-                0 => opening,
-                least => least.min(opening),
-            };
+            self.opening.note(bytes, buffered);
         }
         match self.charge.resize(buffered) {
             Ok(()) => 0,
@@ -282,6 +275,29 @@ fn room(group: &Group) -> u64 {
         next = group.parent();
     }
     room
+}
+
+/// Bytes that a row group takes beside its first batch: the least that a writer has seen, because after a large batch it would be too much for a
+/// small one. For writers that charge in their own way.
+#[cfg_attr(docsrs, doc(cfg(feature = "parquet")))]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Opening(u64);
+
+impl Opening {
+    /// The bytes to charge beside a batch, which `opens` a row group or does not.
+    pub fn bytes(self, opens: bool) -> u64 {
+        if opens { self.0 } else { 0 }
+    }
+
+    /// Notes that a row group with its first batch, of `batch` bytes, takes `buffered` bytes.
+    pub fn note(&mut self, batch: u64, buffered: u64) {
+        let opening = buffered.saturating_sub(batch);
+        self.0 = match self.0 {
+            // None was seen yet, but for batches that took less than they were charged.
+            0 => opening,
+            least => least.min(opening),
+        };
+    }
 }
 
 /// Bytes of the rows of a batch, of its slices alone. A writer charges them before it encodes the batch.

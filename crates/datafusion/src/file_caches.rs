@@ -12,7 +12,8 @@ use datafusion_execution::cache::{Cache, CacheEntryInfo, CacheKey, CacheValue};
 /// Makes the caches of a runtime charge their entries to a group: metadata of files (page indexes included), statistics, and listings.
 ///
 /// They are DataFusion's own, with the limits and the time to live of `config`. An entry that the group refuses is not cached, and its query goes
-/// on. If the group, or one above it, needs memory, entries go, those first that were not used for the longest time. All sessions of a runtime
+/// on. If the group, or one above it, needs memory, entries go, those first that were not used for the longest time. One that a query still reads is
+/// charged to nobody from then on. All sessions of a runtime
 /// share its caches, so give them a group of their own rather than a tenant's. The bytes are those that DataFusion computes for an entry. A
 /// cache that `config` already has stays as it is.
 ///
@@ -152,8 +153,11 @@ impl<K: CacheKey + 'static, V: CacheValue + 'static> Cache<K, V> for ChargedCach
 
     fn put(&self, key: &K, value: V) -> Option<V> {
         let bytes = key.size() + value.size();
+        // One that is too large for the cache needs no memory of others.
+        let fits = bytes <= self.cache_limit();
         // First, because it may evict other entries.
-        let Ok(charge) = self.group.try_charge(bytes as u64) else {
+        let charge = fits.then(|| self.group.try_charge(bytes as u64));
+        let Some(Ok(charge)) = charge else {
             // An entry under this key is out of date.
             return self.remove(key);
         };
@@ -169,7 +173,12 @@ impl<K: CacheKey + 'static, V: CacheValue + 'static> Cache<K, V> for ChargedCach
     }
 
     fn contains_key(&self, key: &K) -> bool {
-        self.entries.cache.contains_key(key)
+        let contains = self.entries.cache.contains_key(key);
+        if !contains {
+            // As in `get`.
+            self.entries.settle(None);
+        }
+        contains
     }
 
     fn len(&self) -> usize {
@@ -191,6 +200,10 @@ impl<K: CacheKey + 'static, V: CacheValue + 'static> Cache<K, V> for ChargedCach
 
     fn update_cache_limit(&self, limit: usize) {
         let mut paid = self.entries.lock();
+        // As for the runtime of each query.
+        if paid.limit == limit {
+            return;
+        }
         paid.limit = limit;
         self.entries.cache.update_cache_limit(limit);
         let rest = self.entries.settle_locked(&mut paid, None);

@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use bursar_arrow::batch_bytes;
+use bursar_arrow::{Opening, batch_bytes};
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::config::{ConfigOptions, TableParquetOptions};
@@ -173,27 +173,22 @@ struct Writer {
     reservation: MemoryReservation,
     /// Bytes that are collected for the object store, at most.
     collected_max: usize,
-    /// Bytes that a row group takes beside its first batch; the least so far.
-    opening: usize,
+    opening: Opening,
 }
 
 impl Writer {
     /// Encodes a batch. Returns the refusal of its reservation, if it was refused; nothing has changed then.
     async fn write(&mut self, batch: &RecordBatch) -> Result<Option<DataFusionError>> {
-        let bytes = batch_bytes(batch) as usize;
+        let bytes = batch_bytes(batch);
         let opens = self.writer.in_progress_rows() == 0;
-        let opening = if opens { self.opening } else { 0 };
-        if let Err(refused) = self.reservation.try_grow(opening + bytes) {
+        let needed = self.opening.bytes(opens) + bytes;
+        if let Err(refused) = self.reservation.try_grow(needed as usize) {
             return Ok(Some(refused));
         }
         self.writer.write(batch).await?;
         let buffered = self.writer.memory_size();
         if opens {
-            let opening = buffered.saturating_sub(bytes);
-            self.opening = match self.opening {
-                0 => opening,
-                least => least.min(opening),
-            };
+            self.opening.note(bytes, buffered as u64);
         }
         let held = buffered + self.collected();
         if self.reservation.try_resize(held).is_err() {
@@ -333,7 +328,7 @@ impl FileSink for ChargedSink {
                 writer: AsyncArrowWriter::try_new_with_options(sink, self.schema.clone(), options)?,
                 reservation: reservation.new_empty(),
                 collected_max,
-                opening: 0,
+                opening: Opening::default(),
             });
             let open_files = open_files.clone();
             tasks.spawn(async move { open_files.write(&file, batches).await });

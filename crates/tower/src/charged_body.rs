@@ -71,13 +71,17 @@ struct Whole {
 impl Whole {
     /// Appends bytes, unless they exceed the body's length, or there is no memory for all of it.
     fn append(&mut self, data: &[u8]) -> bool {
-        let room = self.length - self.data.len();
-        // Paid for already, so not counted by the allocator as well.
-        let fits = data.len() <= room && outside(|| self.data.try_reserve_exact(room).is_ok());
-        if fits {
-            self.data.extend_from_slice(data);
+        if data.len() > self.length - self.data.len() {
+            return false;
         }
-        fits
+        // Paid for already, so not counted by the allocator as well.
+        if self.data.capacity() == 0
+            && outside(|| self.data.try_reserve_exact(self.length)).is_err()
+        {
+            return false;
+        }
+        self.data.extend_from_slice(data);
+        true
     }
 }
 
@@ -134,11 +138,18 @@ impl Intake {
         Some(outside(|| Bytes::from_owner(Chunk { data, _paid: paid })))
     }
 
+    /// Passes a chunk to the handler. Behind the last one nothing stays reserved.
+    fn pass<T>(&mut self, data: Bytes, is_end: bool) -> Poll<Option<Result<Frame<Bytes>, T>>> {
+        if is_end && self.unpaid.is_empty() {
+            self.release();
+        }
+        Poll::Ready(Some(Ok(Frame::data(data))))
+    }
+
     /// Gives back what is reserved.
     fn release(&mut self) {
         self.reserve = Reserve::Spent;
-        // Made outside of the request's group, as it is dropped.
-        outside(|| self.whole = None);
+        self.whole = None;
         self.unpaid = Bytes::new();
         self.waiting = None;
     }
@@ -238,7 +249,6 @@ where
                     Ok(data) if data.is_empty() && intake.whole.is_none() => {
                         return Poll::Ready(Some(Ok(Frame::data(data))));
                     }
-                    Ok(data) if data.is_empty() => continue,
                     Ok(data) => {
                         intake.pace.received(data.len());
                         if let Some(whole) = &mut intake.whole
@@ -261,17 +271,12 @@ where
                 Poll::Ready(None) => intake.is_over = true,
             }
             if let Some(data) = intake.hand_on(context) {
-                return Poll::Ready(Some(Ok(Frame::data(data))));
+                return intake.pass(data, this.body.is_end_stream());
             }
         }
         let paid = ready!(intake.poll_pay(context));
         match paid {
-            Ok(data) => {
-                if intake.unpaid.is_empty() && this.body.is_end_stream() {
-                    intake.release();
-                }
-                Poll::Ready(Some(Ok(Frame::data(data))))
-            }
+            Ok(data) => intake.pass(data, this.body.is_end_stream()),
             Err(error) => intake.fail(error),
         }
     }

@@ -104,6 +104,8 @@ impl Label {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use bursar::{Limits, Memory};
 
     use super::*;
@@ -140,11 +142,22 @@ mod tests {
         let memory = Memory::host().unwrap();
         let child = |n: u32| memory.root().child(n.to_string(), Limits::none()).unwrap();
         let groups: Vec<_> = (0..2000).map(child).collect();
-        let start = std::sync::Barrier::new(2);
+        let arrived = AtomicUsize::new(0);
+        // Both begin each group at the same moment, because a record takes a fraction of a microsecond.
         let make = || {
-            start.wait();
-            let records = groups.iter().map(|group| ptr::from_ref(Record::of(group)));
-            records.map(<*const Record>::addr).collect::<Vec<_>>()
+            let records = (1..).zip(&groups).map(|(turn, group)| {
+                arrived.fetch_add(1, Ordering::Relaxed);
+                let mut looks = 0;
+                while arrived.load(Ordering::Relaxed) < 2 * turn {
+                    looks += 1;
+                    match looks % 1000 {
+                        0 => std::thread::yield_now(),
+                        _ => std::hint::spin_loop(),
+                    }
+                }
+                ptr::from_ref(Record::of(group)).addr()
+            });
+            records.collect::<Vec<_>>()
         };
         let [one, other] = std::thread::scope(|scope| {
             [(); 2]

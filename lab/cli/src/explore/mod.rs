@@ -85,8 +85,7 @@ fn search(
     let flag = Arc::clone(&stop);
     // Relaxed: nothing else is passed with it.
     interruption::catch(move || !flag.swap(true, Ordering::Relaxed))?;
-    let each = explore.schedules.div_ceil(targets.len() as u64);
-    let of_all = Campaign::new(targets.clone(), seed, explore.from, explore.schedules);
+    let of_all = Campaign::new(targets, seed, explore.from, explore.schedules);
     let progress = Progress::new(of_all.schedules(), global);
     progress.begin(&format!("seed {seed}"), "");
     let run = |campaign: &Campaign| {
@@ -98,9 +97,9 @@ fn search(
         None => run(&of_all),
         Some(file) => {
             let mut all = Document::new(seed, false, Vec::new());
-            for target in targets {
+            for campaign in of_all.apart() {
                 let began_s = progress.seconds();
-                let one = run(&Campaign::new(vec![target], seed, explore.from, each));
+                let one = run(&campaign);
                 file.add(&one, progress.seconds() - began_s)?;
                 all.append(one);
             }
