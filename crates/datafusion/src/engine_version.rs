@@ -95,11 +95,10 @@ pub(crate) fn without_spill(consumer: &str, refusal: DataFusionError) -> DataFus
 pub(crate) fn exhausted(root: &DataFusionError) -> Option<&str> {
     match root {
         DataFusionError::ResourcesExhausted(text) => Some(text),
-        DataFusionError::Execution(text) if text.starts_with(REFUSED) => Some(text),
-        DataFusionError::Execution(text) => {
-            let text = text.strip_suffix(". Disk spilling disabled.")?;
-            Some(text.strip_prefix("Resources exhausted: ").unwrap_or(text))
-        }
+        DataFusionError::Execution(text) => match text.strip_suffix(". Disk spilling disabled.") {
+            Some(text) => Some(text.strip_prefix("Resources exhausted: ").unwrap_or(text)),
+            None => text.starts_with(REFUSED).then_some(text),
+        },
         _ => None,
     }
 }
