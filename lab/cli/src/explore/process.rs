@@ -1,32 +1,59 @@
 //! Processes that explore some of the schedules.
 
+use std::io::Write;
 use std::process::{Command, Stdio};
 
-use bursar_check::explore::{InAProcess, Told};
+use bursar_check::explore::{InAProcess, Target, Told};
+use serde_json::Value;
 
-/// Explores schedules of a seed by this program's own command line. Its error messages go where this process's go.
+/// Explores schedules of a seed by this program's own command line. Its error messages go where this process's go. A process that
+/// cannot be started, or ends early without an interruption, is told there too.
 pub fn explore(seed: u64) -> Box<InAProcess<'static>> {
     Box::new(move |target, first, count| {
-        let output = Command::new(std::env::current_exe().ok()?)
-            .args(["explore", target.name(), "-q", "-f", "json"])
-            .args(["--sections", target.sections_name()])
-            .args(["--seed", &seed.to_string(), "--from", &first.to_string()])
-            .args(["--schedules", &count.to_string()])
-            .stdin(Stdio::null())
-            .stderr(Stdio::inherit())
-            .output();
-        let document: serde_json::Value = serde_json::from_slice(&output.ok()?.stdout).ok()?;
-        if document["interrupted"] != false {
-            return None;
-        }
-        let result = &document["results"][0];
-        Some(Told {
-            schedules: result["schedules"].as_u64()?,
-            steps: result["steps"].as_u64()?,
-            failed: match result["failure"]["schedule"].as_str() {
-                Some(schedule) => Some(schedule.parse().ok()?),
-                None => None,
-            },
+        let explored = explore_piece(seed, target, first, count);
+        explored.unwrap_or_else(|reason| {
+            let _ = writeln!(
+                std::io::stderr(),
+                "error: cannot explore {} in another process: {reason}",
+                target.name()
+            );
+            None
         })
+    })
+}
+
+fn explore_piece(
+    seed: u64,
+    target: &Target,
+    first: u64,
+    count: u64,
+) -> Result<Option<Told>, String> {
+    let program = std::env::current_exe().map_err(|error| error.to_string())?;
+    let output = Command::new(program)
+        .args(["explore", target.name(), "-q", "-f", "json"])
+        .args(["--sections", target.sections_name()])
+        .args(["--seed", &seed.to_string(), "--from", &first.to_string()])
+        .args(["--schedules", &count.to_string()])
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit())
+        .output()
+        .map_err(|error| error.to_string())?;
+    let document: Value = serde_json::from_slice(&output.stdout)
+        .map_err(|_| format!("it ended with {} and no document", output.status))?;
+    if document["interrupted"] != false {
+        return Ok(None);
+    }
+    let told = told(&document["results"][0]);
+    Ok(Some(told.ok_or("its document lacks a field")?))
+}
+
+fn told(result: &Value) -> Option<Told> {
+    Some(Told {
+        schedules: result["schedules"].as_u64()?,
+        steps: result["steps"].as_u64()?,
+        failed: match result["failure"]["schedule"].as_str() {
+            Some(schedule) => Some(schedule.parse().ok()?),
+            None => None,
+        },
     })
 }
