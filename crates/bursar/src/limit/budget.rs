@@ -136,5 +136,24 @@ mod tests {
         assert_eq!(ahead(mib, 16 * mib, 1 << 40, 16 * mib, far), 8 * mib);
         // Near a limit nothing is.
         assert_eq!(ahead(mib, 16 * mib, 1 << 40, 16 * mib, 7 * mib), 0);
+        assert_eq!(ahead(mib, 16 * mib, 1 << 40, 16 * mib, 8 * mib), mib);
+        // However little the group has, each CPU claims half of the least stock.
+        assert_eq!(ahead(4096, 16 * mib, mib, 16 * mib, far), 128 << 10);
+    }
+
+    #[test]
+    fn cpus_hold_a_quarter_of_the_room_at_most() {
+        let holds = |caps| Budget { room: 256, caps }.holds();
+        assert_eq!([0, 64, 65].map(holds), [true, true, false]);
+    }
+
+    /// Upkeep takes stock back once more than three quarters of the budget are caps. The budget is that of the room without them.
+    #[test]
+    fn a_budget_is_spent_when_less_than_a_quarter_is_left() {
+        let is_spent = |caps| {
+            let room = 256 - caps;
+            Budget { room, caps }.is_spent()
+        };
+        assert_eq!([0, 48, 49, 64].map(is_spent), [false, false, true, true]);
     }
 }
