@@ -51,6 +51,7 @@ const CRATES: &[(&str, &[&str])] = &[
 
 /// Modules of `bursar`: each uses those before it, and itself.
 const MODULES: &[&str] = &[
+    "room",
     "apart",
     "arena",
     "gate",

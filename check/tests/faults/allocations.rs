@@ -103,7 +103,10 @@ impl Case {
                         return;
                     }
                 }
-                panic!("{} makes more than {ALLOCATIONS_MAX} allocations", self.name);
+                panic!(
+                    "{} makes more than {ALLOCATIONS_MAX} allocations",
+                    self.name
+                );
             });
             let mut reached = 0;
             for line in ended.said.chunks_exact(LINE) {
@@ -165,7 +168,10 @@ fn documented() -> Vec<String> {
     let (_, table) = page
         .split_once("| call that may end the process |")
         .expect("the table");
-    let rows = table.lines().skip(2).take_while(|line| line.starts_with('|'));
+    let rows = table
+        .lines()
+        .skip(2)
+        .take_while(|line| line.starts_with('|'));
     let names = rows.flat_map(|row| {
         let first = row.split('|').nth(1).expect("a cell");
         first.split('`').skip(1).step_by(2)
@@ -195,7 +201,8 @@ fn explore(cases: &[&Case], documented: &[String], out: &mut impl Write) {
             _ => {}
         }
         for wrong in seen.wrong {
-            writeln!(out, "{WRONG}{}", wrong.trim().replace('\n', "\n  ")).expect("the parent reads");
+            writeln!(out, "{WRONG}{}", wrong.trim().replace('\n', "\n  "))
+                .expect("the parent reads");
         }
     }
 }
@@ -207,9 +214,15 @@ const WRONG: &str = "WRONG: ";
 fn each_allocation_of_each_call_fails() {
     let only = std::env::var("BURSAR_FAULT_CASE").ok();
     let documented = documented();
-    let all = || library::CASES.iter().chain(arbiter::CASES).chain(others::CASES);
+    let all = || {
+        library::CASES
+            .iter()
+            .chain(arbiter::CASES)
+            .chain(others::CASES)
+    };
     let is_meant = |case: &&Case| only.as_ref().is_none_or(|only| case.name.contains(only));
-    let (first, later): (Vec<&Case>, Vec<&Case>) = all().filter(is_meant).partition(|case| case.is_first);
+    let (first, later): (Vec<&Case>, Vec<&Case>) =
+        all().filter(is_meant).partition(|case| case.is_first);
     let mut text = Vec::new();
     explore(&first, &documented, &mut text);
     // The start of the host takes longer than most calls. So one process starts it, and forks for each call.

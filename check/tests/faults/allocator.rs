@@ -65,7 +65,11 @@ fn fails() -> bool {
     let fails = state.left == 1;
     let stays = fails && state.mode == Mode::Always;
     STATE.set(State {
-        left: if stays { 1 } else { state.left.saturating_sub(1) },
+        left: if stays {
+            1
+        } else {
+            state.left.saturating_sub(1)
+        },
         has_failed: state.has_failed || fails,
         ..state
     });

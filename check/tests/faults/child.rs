@@ -77,7 +77,13 @@ fn begin(errors: &File) {
     }
     // The test's own standard error takes what is printed; a child's goes to the file.
     std::panic::set_hook(Box::new(|panic| {
-        let _ = writeln!(std::fs::File::options().append(true).open("/proc/self/fd/2").unwrap(), "{panic}");
+        let _ = writeln!(
+            std::fs::File::options()
+                .append(true)
+                .open("/proc/self/fd/2")
+                .unwrap(),
+            "{panic}"
+        );
     }));
 }
 

@@ -311,7 +311,9 @@ pub fn world() -> World {
     let memory = builder.build().expect("nothing fails");
     let tenant = memory.root().child("tenant", Limits::max(TENANT_MAX));
     let tenant = tenant.expect("nothing fails");
-    let query = tenant.child("query", Limits::none()).expect("nothing fails");
+    let query = tenant
+        .child("query", Limits::none())
+        .expect("nothing fails");
     World {
         memory,
         tenant,
@@ -341,7 +343,9 @@ impl World {
         root.set_max(64 * MIB);
         memory.tick();
         assert_eq!(memory.removed_groups(), 0, "all records are free");
-        let again = root.child("tenant", Limits::max(TENANT_MAX)).expect("the name is free");
+        let again = root
+            .child("tenant", Limits::max(TENANT_MAX))
+            .expect("the name is free");
         drop(again.try_charge(TENANT_MAX).unwrap());
     }
 }
@@ -362,10 +366,7 @@ fn with_bytes(fault: &mut Fault, call: impl Fn(&mut Fault, &World) -> Outcome) -
     })
 }
 
-fn with_charge(
-    fault: &mut Fault,
-    call: impl Fn(&mut Fault, &World, Charge) -> Outcome,
-) -> Outcome {
+fn with_charge(fault: &mut Fault, call: impl Fn(&mut Fault, &World, Charge) -> Outcome) -> Outcome {
     with_world(fault, |fault, world| {
         let charge = world.query.try_charge(3_000_000).expect("nothing fails");
         call(fault, world, charge)
@@ -375,7 +376,12 @@ fn with_charge(
 /// The same, with zones that exist.
 fn with_pages(fault: &mut Fault, call: impl Fn(&mut Fault, &World) -> Outcome) -> Outcome {
     with_world(fault, |fault, world| {
-        drop(world.query.alloc_pages(Order::ZERO, Zeroed::No).expect("nothing fails"));
+        drop(
+            world
+                .query
+                .alloc_pages(Order::ZERO, Zeroed::No)
+                .expect("nothing fails"),
+        );
         call(fault, world)
     })
 }
@@ -417,7 +423,9 @@ fn reread_cgroup(fault: &mut Fault) -> Outcome {
 }
 
 fn drift(fault: &mut Fault) -> Outcome {
-    with_world(fault, |fault, world| outcome(&fault.during(|| world.memory.drift())))
+    with_world(fault, |fault, world| {
+        outcome(&fault.during(|| world.memory.drift()))
+    })
 }
 
 fn refusals(fault: &mut Fault) -> Outcome {
@@ -491,7 +499,10 @@ fn children_of_many(fault: &mut Fault) -> Outcome {
         let mut found = world.tenant.children();
         found.retain(|group| *group != world.query);
         assert!(found == made, "in the order of their names");
-        let held: Vec<_> = made.iter().map(|group| group.try_charge(10).unwrap()).collect();
+        let held: Vec<_> = made
+            .iter()
+            .map(|group| group.try_charge(10).unwrap())
+            .collect();
         let reading = world.tenant.read(Freshness::Exact).unwrap();
         assert_eq!(reading.usage_bytes(), 700);
         drop(held);

@@ -1,0 +1,17 @@
+//! Allocations whose failure is an error of the caller, where the standard library would end the process.
+
+/// Makes a slice of `count` values; `None` if there is no memory for it.
+pub(crate) fn boxed<T>(count: usize, make: impl FnMut() -> T) -> Option<Box<[T]>> {
+    let mut values = Vec::new();
+    values.try_reserve_exact(count).ok()?;
+    values.resize_with(count, make);
+    Some(values.into_boxed_slice())
+}
+
+/// Copies a text; `None` if there is no memory for it.
+pub(crate) fn text(text: &str) -> Option<Box<str>> {
+    let mut copy = String::new();
+    copy.try_reserve_exact(text.len()).ok()?;
+    copy.push_str(text);
+    Some(copy.into_boxed_str())
+}
