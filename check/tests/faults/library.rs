@@ -2,6 +2,9 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -220,8 +223,8 @@ pub const CASES: &[Case] = &[
         outcome(&page)
     })),
     case("Group::alloc_pages beyond the lists", |fault| with_pages(fault, |fault, world| {
-        // By their end the lists and the depot have had to be filled again.
-        let mut pages: [Option<Page>; 200] = [const { None }; 200];
+        // By then the lists have been filled again and again, and a second table was needed.
+        let mut pages: [Option<Page>; 1_500] = [const { None }; 1_500];
         let all = fault.during(|| pages.iter_mut().try_for_each(|page| {
             *page = Some(world.query.alloc_pages(Order::ZERO, Zeroed::No)?);
             Ok::<_, bursar::AllocPagesError>(())
@@ -229,12 +232,24 @@ pub const CASES: &[Case] = &[
         outcome(&all)
     })),
     case("Page::drop", page_drop),
+    case("Page::drop beyond the lists", |fault| with_pages(fault, |fault, world| {
+        let mut pages: Vec<Page> = (0..1_500)
+            .map(|_| world.query.alloc_pages(Order::ZERO, Zeroed::No).unwrap())
+            .collect();
+        fault.during(|| pages.drain(..).for_each(drop));
+        Outcome::Done
+    })),
+    case("Page::drop of the largest order", |fault| with_world(fault, |fault, world| {
+        let page = world.query.alloc_pages(Order::MAX, Zeroed::No).unwrap();
+        fault.during(|| drop(page));
+        Outcome::Done
+    })),
     case("Group::alloc_many", |fault| with_pages(fault, |fault, world| {
-        let pages = fault.during(|| world.query.alloc_many(Order::ZERO, 300, Zeroed::No));
+        let pages = fault.during(|| world.query.alloc_many(Order::ZERO, 1_500, Zeroed::No));
         outcome(&pages)
     })),
     case("Page::free_many", |fault| with_pages(fault, |fault, world| {
-        let pages = world.query.alloc_many(Order::ZERO, 300, Zeroed::No).unwrap();
+        let pages = world.query.alloc_many(Order::ZERO, 1_500, Zeroed::No).unwrap();
         fault.during(|| Page::free_many(pages));
         Outcome::Done
     })),
@@ -391,19 +406,22 @@ pub fn poll<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
 }
 
 fn build(fault: &mut Fault) -> Outcome {
-    let built = fault.during(|| Memory::builder().statistics(STATISTICS).build());
+    let builder = Memory::builder().statistics(STATISTICS);
+    let built = fault.during(|| builder.build());
     world().settle();
     outcome(&built)
 }
 
 fn build_with_ticker(fault: &mut Fault) -> Outcome {
-    let built = fault.during(|| Memory::builder().ticker(true).build());
+    let builder = Memory::builder().ticker(true);
+    let built = fault.during(|| builder.build());
     world().settle();
     outcome(&built)
 }
 
 fn build_from_cgroup(fault: &mut Fault) -> Outcome {
-    let built = fault.during(|| Memory::builder().max_from_cgroup(0).build());
+    let builder = Memory::builder().max_from_cgroup(0);
+    let built = fault.during(|| builder.build());
     world().settle();
     outcome(&built)
 }
@@ -596,11 +614,23 @@ fn charge_that_reclaims(fault: &mut Fault) -> Outcome {
     })
 }
 
+/// A listener that the charge could not be told of is told of it by the next tick.
 fn charge_that_tells(fault: &mut Fault) -> Outcome {
     with_world(fault, |fault, world| {
-        let _told = world.tenant.on_pressure(|_| ());
+        let told = Arc::new(AtomicU64::new(0));
+        let tells = told.clone();
+        let _told = world.tenant.on_pressure(move |pressure| {
+            tells.store(pressure.level as u64, Relaxed);
+        });
         let charge = fault.during(|| world.query.try_charge(TENANT_MAX));
-        outcome(&charge)
+        world.memory.tick();
+        assert_eq!(told.load(Relaxed), world.tenant.pressure().level as u64);
+        assert_eq!(told.load(Relaxed), Level::Critical as u64);
+        let charge = charge.unwrap();
+        fault.during(|| drop(charge));
+        world.memory.tick();
+        assert_eq!(told.load(Relaxed), Level::None as u64);
+        Outcome::Done
     })
 }
 

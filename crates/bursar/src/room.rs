@@ -15,3 +15,15 @@ pub(crate) fn text(text: &str) -> Option<Box<str>> {
     copy.push_str(text);
     Some(copy.into_boxed_str())
 }
+
+/// Collects items as long as there is memory for more. The rest is left to a later call.
+pub(crate) fn as_many_as_fit<T>(items: impl Iterator<Item = T>) -> Vec<T> {
+    let mut all = Vec::new();
+    for item in items {
+        if all.try_reserve(1).is_err() {
+            break;
+        }
+        all.push(item);
+    }
+    all
+}
