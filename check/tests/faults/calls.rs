@@ -4,7 +4,9 @@
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use bursar::pages::{NodeBinding, Order, PageOptions, ReserveError, Zeroed};
@@ -99,6 +101,29 @@ fn each_system_call_is_refused() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// The C library registers the area of sections when a program begins. So the filter comes before that: it outlives `exec`.
+#[test]
+fn a_registration_of_rseq_is_refused() {
+    if std::env::var_os("BURSAR_FAULT_INNER").is_some() {
+        let forced = std::env::var("BURSAR_BACKEND").unwrap_or_default();
+        if forced == "rseq" {
+            return assert!(Memory::host().is_err());
+        }
+        let world = world();
+        assert_ne!(world.memory.machine().report().backend, Backend::Rseq);
+        return use_all(world);
+    }
+    let ended = child::run(|_| {
+        if !refuse(&[libc::SYS_rseq], libc::ENOSYS) {
+            return;
+        }
+        let mut again = Command::new(std::env::current_exe().unwrap());
+        again.args(["--exact", "calls::a_registration_of_rseq_is_refused"]);
+        panic!("{}", again.env("BURSAR_FAULT_INNER", "1").exec());
+    });
+    assert_eq!(ended.end, End::Well, "{}", ended.errors);
 }
 
 /// A start that failed for lack of addresses is tried again by the next.
