@@ -19,7 +19,7 @@ use crate::child::{self, End};
 use crate::filter::{limit_addresses, refuse};
 use crate::library::{MIB, World, world};
 
-/// What a case needs of the filter: it says when the calls are to be refused.
+/// Refuses the calls of a case from now on.
 type Refuse<'a> = &'a dyn Fn();
 
 struct Case {
@@ -312,7 +312,7 @@ fn no_server(refuse: Refuse<'_>) {
     use_all(world);
 }
 
-/// What a client waits for.
+/// Event that a client waits for.
 #[derive(Clone, Copy, PartialEq)]
 enum Until {
     /// The server ends the connection.

@@ -6,9 +6,9 @@ use std::os::fd::AsRawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Turns a hang into a failure; nothing else depends on it.
-const LIMIT_SECONDS: u32 = 20;
+const LIMIT_SECONDS: u32 = 60;
 
-/// How a child ended.
+/// End of a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     Well,
@@ -20,10 +20,18 @@ pub enum End {
 
 pub struct Ended {
     pub end: End,
-    /// What it wrote.
+    /// Bytes that it wrote.
     pub said: Vec<u8>,
-    /// What it wrote to standard error.
+    /// Text that it wrote to standard error.
     pub errors: String,
+}
+
+/// Runs `work` in a forked child that forks for each of its cases, which end sooner.
+pub fn run_all(work: impl FnOnce(&mut PipeWriter)) -> Ended {
+    run(|said| {
+        limit_time(20 * LIMIT_SECONDS);
+        work(said);
+    })
 }
 
 /// Runs `work` in a forked child, and returns once that has ended.
@@ -68,22 +76,23 @@ fn begin(errors: &File) {
         rlim_cur: 0,
         rlim_max: 0,
     };
-    // SAFETY: an alarm without a handler ends the process. The structure is valid. Both descriptors are open.
+    limit_time(LIMIT_SECONDS);
+    // SAFETY: the structure is valid, and both descriptors are open.
     unsafe {
-        libc::alarm(LIMIT_SECONDS);
         libc::setrlimit(libc::RLIMIT_CORE, &no_core);
         libc::dup2(errors.as_raw_fd(), libc::STDERR_FILENO);
     }
-    // The test's own standard error takes what is printed; a child's goes to the file.
-    std::panic::set_hook(Box::new(|panic| {
-        let _ = writeln!(
-            std::fs::File::options()
-                .append(true)
-                .open("/proc/self/fd/2")
-                .unwrap(),
-            "{panic}"
-        );
+    // The harness would take the message of a panic.
+    let errors = errors.try_clone().expect("another descriptor");
+    std::panic::set_hook(Box::new(move |panic| {
+        let _ = writeln!(&errors, "{panic}");
     }));
+}
+
+/// Ends this process after so many seconds.
+fn limit_time(seconds: u32) {
+    // SAFETY: an alarm without a handler ends the process, and touches no memory.
+    unsafe { libc::alarm(seconds) };
 }
 
 fn wait(pid: libc::pid_t) -> libc::c_int {

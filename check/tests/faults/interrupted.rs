@@ -13,7 +13,7 @@ use crate::signals;
 
 /// Enough that the tree does not fit into a socket's buffer.
 const GROUPS: usize = 2_000;
-const REQUESTS: usize = 12;
+const REQUESTS: usize = 6;
 
 static HANDLED: AtomicU64 = AtomicU64::new(0);
 
@@ -59,7 +59,7 @@ fn run() {
             }
             stream.write_all(b"TP/1.1\r\n\r\n").unwrap();
             let mut answer = Vec::new();
-            let mut part = vec![0; 997 + 4_096 * request];
+            let mut part = vec![0; 997 + 8_192 * request];
             loop {
                 match stream.read(&mut part).expect("an answer") {
                     0 => break,

@@ -16,7 +16,7 @@ const STATISTICS: &[Statistic] = &[Statistic::counter("rows")];
 const ROWS: Counter = Counter::from_name(STATISTICS, "rows");
 const WORKERS: usize = 3;
 /// Stops, of one worker after the other.
-const STOPS: u64 = 600;
+const STOPS: u64 = 200;
 /// Calls that never wait, at each stop.
 const CALLS: u64 = 50;
 

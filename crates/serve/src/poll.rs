@@ -39,7 +39,7 @@ pub(crate) struct Poll {
     pub(crate) bounds: Bounds,
 }
 
-/// How a wait ended.
+/// Result of a wait.
 enum Waited {
     Ready(Vec<PollFlags>),
     Stop,
