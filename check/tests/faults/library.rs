@@ -61,6 +61,11 @@ pub const CASES: &[Case] = &[
     case("Group::child in a used record", child_in_used_record),
     case("Group::child that exists", child_that_exists),
     case("Group::remove", remove),
+    case("Group::remove after a charge", |fault| with_bytes(fault, |fault, world| {
+        let removed = fault.during(|| world.query.remove());
+        assert!(removed.is_ok() && world.query.is_removed());
+        Outcome::Done
+    })),
     case("Group::close", close),
     case("Group::drop", |fault| with_world(fault, |fault, world| {
         let one = world.tenant.child("one", Limits::none()).unwrap();
