@@ -212,6 +212,7 @@ const WRONG: &str = "WRONG: ";
 
 #[test]
 fn each_allocation_of_each_call_fails() {
+    let _alone = child::alone();
     let only = std::env::var("BURSAR_FAULT_CASE").ok();
     let documented = documented();
     let all = || {

@@ -71,6 +71,7 @@ const CASES: &[Case] = &[
 
 #[test]
 fn each_system_call_is_refused() {
+    let _alone = child::alone();
     let mut wrong = Vec::new();
     let only = std::env::var("BURSAR_FAULT_CASE").unwrap_or_default();
     for case in CASES.iter().filter(|case| case.name.contains(&only)) {
@@ -106,6 +107,7 @@ fn each_system_call_is_refused() {
 /// The C library registers the area of sections when a program begins. So the filter comes before that: it outlives `exec`.
 #[test]
 fn a_registration_of_rseq_is_refused() {
+    let _alone = child::alone();
     if std::env::var_os("BURSAR_FAULT_INNER").is_some() {
         let forced = std::env::var("BURSAR_BACKEND").unwrap_or_default();
         if forced == "rseq" {
@@ -129,6 +131,7 @@ fn a_registration_of_rseq_is_refused() {
 /// A start that failed for lack of addresses is tried again by the next.
 #[test]
 fn a_start_that_failed_is_tried_again() {
+    let _alone = child::alone();
     let ended = child::run(|_| {
         limit_addresses(Some(0));
         let failed = Memory::host().map(drop).unwrap_err();

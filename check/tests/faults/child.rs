@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{PipeWriter, Read, Seek, Write};
 use std::os::fd::AsRawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Turns a hang into a failure; nothing else depends on it.
 const LIMIT_SECONDS: u32 = 60;
@@ -24,6 +25,12 @@ pub struct Ended {
     pub said: Vec<u8>,
     /// Text that it wrote to standard error.
     pub errors: String,
+}
+
+/// Waits until no other test runs: each forks, and most keep the CPUs busy.
+pub fn alone() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Runs `work` in a forked child that forks for each of its cases, which end sooner.

@@ -19,6 +19,7 @@ static HANDLED: AtomicU64 = AtomicU64::new(0);
 
 #[test]
 fn a_server_that_is_interrupted_answers_all() {
+    let _alone = child::alone();
     let ended = child::run(|_| run());
     assert_eq!(ended.end, End::Well, "{}", ended.errors);
     assert!(!ended.errors.contains("panicked"), "{}", ended.errors);

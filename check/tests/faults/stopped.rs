@@ -36,6 +36,7 @@ fn stand_still() {
 
 #[test]
 fn threads_stand_still_anywhere() {
+    let _alone = child::alone();
     let ended = child::run(|_| run());
     assert_eq!(ended.end, End::Well, "{}", ended.errors);
 }
