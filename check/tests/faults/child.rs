@@ -89,6 +89,8 @@ fn begin(errors: &File) {
         libc::setrlimit(libc::RLIMIT_CORE, &no_core);
         libc::dup2(errors.as_raw_fd(), libc::STDERR_FILENO);
     }
+    // SAFETY: this process has one thread. A backtrace of each abort would take most of the time.
+    unsafe { std::env::set_var("RUST_BACKTRACE", "0") };
     // The harness would take the message of a panic.
     let errors = errors.try_clone().expect("another descriptor");
     std::panic::set_hook(Box::new(move |panic| {
