@@ -51,6 +51,7 @@ const CRATES: &[(&str, &[&str])] = &[
 
 /// Modules of `bursar`: each uses those before it, and itself.
 const MODULES: &[&str] = &[
+    "room",
     "apart",
     "arena",
     "gate",
@@ -106,6 +107,11 @@ const UNSAFE: &[(&str, &str)] = &[
     ("crates/bursar/tests/process/pages_bad_input.rs", "limits the process's memory"),
     ("examples/engines/src/", "calls of an engine in C"),
     ("check/tests/memory.rs", "counts what is allocated"),
+    ("check/tests/faults/allocator.rs", "lets allocations fail"),
+    ("check/tests/faults/child.rs", "forks"),
+    ("check/tests/faults/filter.rs", "filters system calls, and limits memory"),
+    ("check/tests/faults/interrupted.rs", "sends signals"),
+    ("check/tests/faults/others.rs", "calls of C"),
     ("lab/sim/src/coroutine.rs", "stacks of tasks"),
     ("lab/sim/src/engine.rs", "keeps a scenario's check for the time of its run"),
     ("lab/sim/src/machine.rs", "makes coroutines of bodies that borrow"),
@@ -131,6 +137,9 @@ const ADDRESSES: &[(&str, &str)] = &[
     ("crates/bursar/tests/library/pages/allocation.rs", "pages are aligned"),
     ("crates/bursar/tests/library/pages/bytes.rs", "bytes stay where the page was"),
     ("check/tests/memory.rs", "blocks of an allocator"),
+    ("check/tests/faults/allocator.rs", "blocks of an allocator"),
+    ("check/tests/faults/filter.rs", "a filter of system calls"),
+    ("check/tests/faults/others.rs", "calls of C"),
     ("lab/sim/src/coroutine.rs", "stacks of tasks"),
     ("lab/sim/src/engine.rs", "the simulator of a thread"),
     ("lab/sim/src/operation.rs", "a type that stays on its thread"),

@@ -2,6 +2,8 @@
 
 use std::sync::OnceLock;
 
+use crate::room;
+
 /// Number of entries in the first segment; each further segment holds twice as many.
 const FIRST: usize = 64;
 /// Number of segments, enough for 2^32 entries.
@@ -43,20 +45,21 @@ impl<T> Arena<T> {
             .expect("an id of this table")
     }
 
+    /// Whether there is an entry at `index`.
+    pub(crate) fn has(&self, index: u32) -> bool {
+        let (segment, offset) = Self::place(index);
+        let entries = self.segments[segment].get();
+        entries.is_some_and(|entries| entries[offset].get().is_some())
+    }
+
     /// Makes room for `index`; returns `false` if there is no memory for it.
     pub(crate) fn reserve(&self, index: u32) -> bool {
         let (segment, _) = Self::place(index);
         if self.segments[segment].get().is_some() {
             return true;
         }
-        let mut entries = Vec::new();
-        if entries.try_reserve_exact(FIRST << segment).is_err() {
-            return false;
-        }
-        entries.extend((0..FIRST << segment).map(|_| OnceLock::new()));
-        self.segments[segment]
-            .set(entries.into_boxed_slice())
-            .is_ok()
+        let entries = room::boxed(FIRST << segment, OnceLock::new);
+        entries.is_some_and(|entries| self.segments[segment].set(entries).is_ok())
     }
 
     /// Puts `value` at `index`, the first unused index, for which room was made.

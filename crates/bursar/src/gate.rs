@@ -22,6 +22,7 @@ use std::sync::Arc;
 use bursar_machine::{AtomicWord, Lock, Machine, MemoryOrder, Shard};
 
 use crate::apart::Apart;
+use crate::room;
 
 /// Turns that [`Gate::give_way`] looks before it goes on, so that a task that gets no CPU holds up no other. Chosen, not
 /// measured: 64 short pauses, and some thousand turns given to other tasks. A task that was woken needs a few.
@@ -146,9 +147,10 @@ pub(crate) struct Begun<M: Machine>(Box<[M::Word]>);
 
 impl<M: Machine> Begun<M> {
     /// Returns an open gate for `shards` shards and the extra one.
-    pub(crate) fn new(shards: u32) -> Self {
-        let words = 0..=shards / u64::BITS;
-        Self(words.map(|_| M::Word::new(0)).collect())
+    /// `None` if there is no memory for it.
+    pub(crate) fn new(shards: u32) -> Option<Self> {
+        let words = (shards / u64::BITS) as usize + 1;
+        room::boxed(words, || M::Word::new(0)).map(Self)
     }
 
     /// Marks a shard whose word an operation has taken.
@@ -183,9 +185,9 @@ impl<M: Machine> Begun<M> {
 pub(crate) struct Operations<M: Machine>(Box<[Apart<M::Word>]>);
 
 impl<M: Machine> Operations<M> {
-    pub(crate) fn new(machine: &M) -> Self {
-        let words = 0..=machine.cpus();
-        Self(words.map(|_| Apart(M::Word::new(0))).collect())
+    /// `None` if there is no memory for it.
+    pub(crate) fn new(machine: &M) -> Option<Self> {
+        room::boxed(machine.cpus() + 1, || Apart(M::Word::new(0))).map(Self)
     }
 
     /// Takes the word of a shard for an operation at a group, if it is free. The caller looks next whether the group, or one

@@ -228,10 +228,8 @@ impl<M: Machine> Group<M> {
     pub fn find(&self, name: &str) -> Option<Self> {
         let _operation = fork::operation(&self.core);
         let children = self.core.tree().node(self.index).children.lock();
-        children
-            .by_name
-            .get(name)
-            .map(|&index| self.refer_to(index))
+        let found = children.by_name.get(name);
+        found.map(|index| self.refer_to(index))
     }
 }
 

@@ -120,6 +120,8 @@ mod guides {
 }
 
 // The layers, each using only those before it; the layer test of `bursar-check` checks that.
+mod room;
+
 mod apart;
 mod arena;
 mod gate;

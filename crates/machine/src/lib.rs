@@ -68,6 +68,11 @@ pub trait Machine: Clone + fmt::Debug + Send + Sync + 'static {
     /// Puts a value where [`Machine::Shared`] references can point to it.
     fn share<T: Send + Sync + 'static>(value: T) -> Self::Shared<T>;
 
+    /// The same; `None` if there is no memory for it, on machines that can tell.
+    fn try_share<T: Send + Sync + 'static>(value: T) -> Option<Self::Shared<T>> {
+        Some(Self::share(value))
+    }
+
     /// Number of CPUs that have a shard of their own. The extra shard has this number as its index.
     fn cpus(&self) -> usize;
 

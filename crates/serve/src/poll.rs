@@ -6,10 +6,12 @@
 use std::io::ErrorKind;
 use std::net::Shutdown;
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::thread;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
+use rustix::net::RecvFlags;
 
 use crate::clock::monotonic_ns;
 use crate::connection::Connection;
@@ -18,7 +20,7 @@ use crate::request::{Refusal, Status};
 use crate::response::Response;
 use crate::route::Routes;
 
-/// Time that a silent client keeps its place although others wait, and pause after an error of `accept`.
+/// Time that a silent client keeps its place although others wait, and pause after an error of `accept` or `poll`.
 const GRACE_NS: u64 = 100_000_000;
 
 /// Some systems refuse to wait for longer than some days.
@@ -35,6 +37,14 @@ pub(crate) struct Poll {
     /// Time that a client has for its request, and for each piece of the answer.
     pub(crate) patience: Duration,
     pub(crate) bounds: Bounds,
+}
+
+/// Result of a wait.
+enum Waited {
+    Ready(Vec<PollFlags>),
+    Stop,
+    /// The system cannot wait for so many sockets, or for none.
+    Failed,
 }
 
 /// Bounds of what clients may take together.
@@ -78,8 +88,18 @@ impl Poll {
             let deadlines = connections.iter().map(Connection::deadline_ns);
             let accept_ns = (!accepts).then_some(accept_from_ns_now);
             let wake_ns = deadlines.chain(accept_ns).min();
-            let Some(ready) = self.wait(&connections, accepts, wake_ns, now_ns) else {
-                return;
+            let ready = match self.wait(&connections, accepts, wake_ns, now_ns) {
+                Waited::Ready(ready) => ready,
+                Waited::Stop => return,
+                Waited::Failed => {
+                    // With fewer sockets it may work again.
+                    connections.clear();
+                    if self.is_stopped() {
+                        return;
+                    }
+                    thread::sleep(Duration::from_nanos(GRACE_NS));
+                    continue;
+                }
             };
             let now_ns = monotonic_ns();
             self.step(&mut connections, &ready[1..], now_ns);
@@ -93,14 +113,14 @@ impl Poll {
         connections.len() >= self.bounds.connections
     }
 
-    /// Waits for an event. Returns those of the listener and of each connection; `None` if the thread must end.
+    /// Waits for an event. Returns those of the listener and of each connection.
     fn wait(
         &self,
         connections: &[Connection],
         accepts: bool,
         wake_ns: Option<u64>,
         now_ns: u64,
-    ) -> Option<Vec<PollFlags>> {
+    ) -> Waited {
         let listens = if accepts {
             PollFlags::IN
         } else {
@@ -121,16 +141,22 @@ impl Poll {
         });
         match rustix::event::poll(&mut sockets, timeout.as_ref()) {
             Ok(_) => {}
-            Err(Errno::INTR | Errno::AGAIN | Errno::NOMEM) => {
-                return Some(vec![PollFlags::empty(); connections.len() + 1]);
+            Err(Errno::INTR | Errno::AGAIN) => {
+                return Waited::Ready(vec![PollFlags::empty(); connections.len() + 1]);
             }
-            // No argument can be wrong.
-            Err(error) => panic!("cannot wait for sockets: {error}"),
+            // No memory, a limit on files that was lowered below the number of sockets, or a sandbox.
+            Err(_) => return Waited::Failed,
         }
         if !sockets[0].revents().is_empty() {
-            return None;
+            return Waited::Stop;
         }
-        Some(sockets[1..].iter().map(PollFd::revents).collect())
+        Waited::Ready(sockets[1..].iter().map(PollFd::revents).collect())
+    }
+
+    /// Whether the thread must end, asked without waiting.
+    fn is_stopped(&self) -> bool {
+        let received = rustix::net::recv(&self.stop, &mut [0; 1], RecvFlags::DONTWAIT);
+        !matches!(received, Err(Errno::AGAIN | Errno::INTR))
     }
 
     /// Does a step for each connection that is ready.

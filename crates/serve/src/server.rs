@@ -22,7 +22,8 @@ use crate::tree::Program;
 #[must_use = "the server stops when it is dropped"]
 pub struct Server {
     path: PathBuf,
-    stop: UnixStream,
+    /// `None` once it is closed.
+    stop: Option<UnixStream>,
     thread: Option<JoinHandle<()>>,
     /// The process that has the thread; a forked child has not.
     process: u32,
@@ -62,7 +63,10 @@ impl Drop for Server {
             mem::forget(thread);
             return;
         }
-        let _ = self.stop.shutdown(Shutdown::Both);
+        if let Some(stop) = self.stop.take() {
+            // Whatever other process has a copy. Closing it tells the thread if a sandbox forbids this.
+            let _ = stop.shutdown(Shutdown::Both);
+        }
         if let Some(Err(_)) = thread.map(JoinHandle::join) {
             // The panic was printed. The server's end must not end the program.
         }
@@ -136,7 +140,7 @@ impl Builder {
             .map_err(system("start a thread for"))?;
         Ok(Server {
             path,
-            stop,
+            stop: Some(stop),
             thread: Some(thread),
             process,
             _file: file,

@@ -3,9 +3,10 @@
 //! Servers that start or end in one directory take turns by a lock on the directory. So a stale socket is replaced by one server only,
 //! and no server removes another's socket.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::{DirBuilder, File};
 use std::io;
+use std::mem;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
@@ -74,6 +75,21 @@ impl Drop for SocketFile {
     }
 }
 
+/// A socket that was made, or may have been, in a directory that we have locked. Its drop removes it.
+struct Unfinished<'a> {
+    directory: &'a OwnedFd,
+    name: &'a OsStr,
+}
+
+impl Drop for Unfinished<'_> {
+    fn drop(&mut self) {
+        let found = rustix::fs::statat(self.directory, self.name, AtFlags::SYMLINK_NOFOLLOW);
+        if found.is_ok_and(|found| FileType::from_raw_mode(found.st_mode) == FileType::Socket) {
+            let _ = rustix::fs::unlinkat(self.directory, self.name, AtFlags::empty());
+        }
+    }
+}
+
 /// A lock on a directory.
 pub(crate) struct Turn<'a>(&'a OwnedFd);
 
@@ -136,7 +152,20 @@ pub(crate) fn listen(path: &Path) -> Result<(UnixListener, SocketFile), StartErr
     let turn =
         Turn::take(&directory).map_err(|error| system("lock the directory of")(error.into()))?;
     remove_stale(path)?;
-    let listener = UnixListener::bind(path).map_err(system("bind a socket to"))?;
+    let unfinished = Unfinished {
+        directory: &directory,
+        name,
+    };
+    let listener = match UnixListener::bind(path) {
+        Ok(listener) => listener,
+        Err(error) => {
+            if error.kind() == io::ErrorKind::AddrInUse {
+                // Another program's, made a moment ago.
+                mem::forget(unfinished);
+            }
+            return Err(system("bind a socket to")(error));
+        }
+    };
     listener
         .set_nonblocking(true)
         .map_err(system("listen on"))?;
@@ -150,6 +179,7 @@ pub(crate) fn listen(path: &Path) -> Result<(UnixListener, SocketFile), StartErr
     .map_err(|error| system("set the permissions of")(error.into()))?;
     let found = rustix::fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW)
         .map_err(|error| system("look at")(error.into()))?;
+    mem::forget(unfinished);
     drop(turn);
     let file = SocketFile {
         directory,

@@ -169,3 +169,18 @@ fn a_full_device_is_an_error_and_no_panic() {
     assert!(stderr(&output).contains("/dev/full"), "{}", stderr(&output));
     assert!(stdout(&output).contains("BURSAR_BACKEND"), "{output:?}");
 }
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_full_standard_output_is_an_error_and_no_panic() {
+    for args in [&["doctor"][..], &["doctor", "-f", "json"]] {
+        let full = fs::File::options().write(true).open("/dev/full").unwrap();
+        let output = command().args(args).stdout(full).output().unwrap();
+        assert_eq!(output.status.code(), Some(3), "{output:?}");
+        let said = stderr(&output);
+        assert!(
+            said.contains("standard output") && said.contains("space"),
+            "{said}"
+        );
+    }
+}

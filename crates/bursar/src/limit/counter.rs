@@ -93,8 +93,9 @@ pub(crate) struct PageCounter<M: Machine> {
 }
 
 impl<M: Machine> PageCounter<M> {
-    pub(crate) fn new(shards: u32) -> Self {
-        Self {
+    /// `None` if there is no memory for it.
+    pub(crate) fn new(shards: u32) -> Option<Self> {
+        Some(Self {
             bytes: Apart(Bytes {
                 usage: M::Word::new(0),
                 claimed: M::Word::new(0),
@@ -112,23 +113,23 @@ impl<M: Machine> PageCounter<M> {
             peak: M::Word::new(0),
             overshot: M::Word::new(0),
             operations: Gate::new(),
-            begun: Begun::new(shards),
+            begun: Begun::new(shards)?,
             drains: Gate::new(),
             slow: M::Mutex::new(()),
-            holders: MarkSet::new(shards),
-            holding_children: MarkSet::new(0),
+            holders: MarkSet::new(shards)?,
+            holding_children: MarkSet::new(0)?,
             armed: M::Word::new(0),
             disarmed: M::Word::new(0),
             debt_bytes: M::Word::new(0),
             over_return: M::Word::new(0),
             put_off: M::Word::new(0),
-            events: EventCounts::new(),
+            events: EventCounts::new()?,
             owner: AtomicU32::new(Owner::NOBODY.get()),
             zeroes_on_free: AtomicBool::new(false),
             may_be_victim: AtomicBool::new(true),
             #[cfg(debug_assertions)]
             lent: AtomicU64::new(0),
-        }
+        })
     }
 
     /// Begins the life of a new group in this record.

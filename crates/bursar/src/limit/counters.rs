@@ -28,7 +28,7 @@ pub(crate) const STOCK_MAX_MAX: u64 = 1 << 30;
 /// Levels of the groups that most programs have.
 const NEAR_LEVELS: usize = 8;
 /// The default number of shards that are frozen at once, and drained in one turn.
-const SHARDS_PER_SLICE: usize = 256;
+pub(crate) const SHARDS_PER_SLICE: usize = 256;
 
 /// Groups, and their counters.
 pub(crate) struct Counters<M: Machine> {
@@ -106,18 +106,18 @@ impl<M: Machine> Drop for UnderWay<'_, M> {
 pub(crate) struct Closed(pub(crate) u32);
 
 impl<M: Machine> Counters<M> {
-    pub(crate) fn new(tree: Tree<M>, stock: StockSettings, limits: Limits) -> Self {
+    /// `None` if there is no memory for the root's.
+    pub(crate) fn new(tree: Tree<M>, stock: StockSettings, limits: Limits) -> Option<Self> {
         let counters = Arena::new();
-        assert!(counters.reserve(ROOT), "the first segment is small");
-        let root = PageCounter::new(tree.machine.cpus() as u32);
+        let root = PageCounter::new(tree.machine.cpus() as u32)?;
         root.begin_life(limits, Owner::new(FIRST_OWNER as u32));
-        counters.put(ROOT, root);
-        Self {
+        counters.reserve(ROOT).then(|| counters.put(ROOT, root))?;
+        Some(Self {
             counters,
             stock,
             listeners: M::Word::new(0),
             untold: M::Word::new(0),
-            operations: Operations::new(&tree.machine),
+            operations: Operations::new(&tree.machine)?,
             stock_news: M::Word::new(0),
             over_returned: M::Word::new(0),
             has_told: M::Word::new(0),
@@ -125,7 +125,7 @@ impl<M: Machine> Counters<M> {
             // The root is one.
             lives: AtomicU64::new(1),
             tree,
-        }
+        })
     }
 
     /// Returns an owner of pages that no earlier group was. After 2^29 groups none is left. Then a group's pages are zeroed
@@ -139,14 +139,20 @@ impl<M: Machine> Counters<M> {
         }
     }
 
-    /// Makes the counter of a new record. `false` if there is no memory for it.
+    /// Makes the counter of a new record, unless an attempt that failed later has made it. `false` if there is no memory for it.
     pub(crate) fn put(&self, index: u32) -> bool {
-        let has_room = self.counters.reserve(index);
-        if has_room {
-            let shards = self.tree.machine.cpus() as u32;
-            self.counters.put(index, PageCounter::new(shards));
+        if self.counters.has(index) {
+            return true;
         }
-        has_room
+        let counter = PageCounter::new(self.tree.machine.cpus() as u32);
+        let made = counter.filter(|_| self.counters.reserve(index));
+        made.map(|counter| self.counters.put(index, counter))
+            .is_some()
+    }
+
+    /// Makes room in a group's marks for a new child. `false` if there is no memory for it.
+    pub(crate) fn make_room(&self, parent: u32, ordinal: u32) -> bool {
+        self.counter(parent).holding_children.ensure(ordinal)
     }
 
     #[inline]
@@ -154,9 +160,8 @@ impl<M: Machine> Counters<M> {
         self.counters.get(index)
     }
 
-    /// Begins the life of a new group below `parent` in a record.
-    pub(crate) fn begin_life(&self, parent: u32, ordinal: u32, index: u32, limits: Limits) {
-        self.counter(parent).holding_children.ensure(ordinal);
+    /// Begins the life of a new group in a record.
+    pub(crate) fn begin_life(&self, index: u32, limits: Limits) {
         self.counter(index).begin_life(limits, self.next_owner());
         self.note_high(limits.high);
     }

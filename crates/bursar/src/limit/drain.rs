@@ -12,10 +12,11 @@
 use bursar_machine::{AtomicWord, CAP, Lock, Machine, MemoryOrder, STATE, Shard, Slot, State};
 
 use super::counter::PageCounter;
-use super::counters::{Closed, Counters};
+use super::counters::{Closed, Counters, SHARDS_PER_SLICE};
 use super::events::Event;
 use super::limits::Limit;
 use crate::gate::Gate;
+use crate::tree::ROOT;
 
 /// Inside the gates of drains of a group and of all above it, until dropped.
 pub(crate) struct DrainsAbove<'a, M: Machine> {
@@ -46,7 +47,9 @@ impl<M: Machine> Drop for DrainTurn<'_, M> {
 
 /// The stock that one turn takes.
 struct Slice {
-    holders: Vec<(u32, Shard)>,
+    holders: [(u32, Shard); SHARDS_PER_SLICE],
+    /// Number of holders.
+    found: usize,
     /// Marks that led to no holder.
     in_vain: usize,
     most: usize,
@@ -54,7 +57,7 @@ struct Slice {
 
 impl Slice {
     fn is_full(&self) -> bool {
-        self.holders.len() >= self.most || self.in_vain >= self.most
+        self.found >= self.most || self.in_vain >= self.most
     }
 }
 
@@ -210,13 +213,14 @@ impl<M: Machine> Counters<M> {
     /// Takes the stock of at most a slice of holders.
     fn drain_slice(&self, scope: u32) {
         let mut slice = Slice {
-            holders: Vec::new(),
+            holders: [(ROOT, Shard(0)); SHARDS_PER_SLICE],
+            found: 0,
             in_vain: 0,
             most: self.stock.shards_per_slice,
         };
         self.take_holders(scope, &mut slice);
-        let holders = slice.holders;
-        for &(index, shard) in &holders {
+        let holders = &slice.holders[..slice.found];
+        for &(index, shard) in holders {
             let state = self.tree.node(index).slot.word(shard, STATE);
             // Full: before the fence. No section that missed it commits after the fence.
             let before = State(state.fetch_or(State::FROZEN, MemoryOrder::Full));
@@ -226,7 +230,7 @@ impl<M: Machine> Counters<M> {
             self.tree.machine.fence();
         }
         let mut drained = 0;
-        for &(index, shard) in &holders {
+        for &(index, shard) in holders {
             let slot = &self.tree.node(index).slot;
             slot.settle(shard);
             // Full: pairs with the exchange in `arm`.
@@ -257,7 +261,8 @@ impl<M: Machine> Counters<M> {
         counter.holders.take_while(|shard| {
             let has_room = !slice.is_full();
             if has_room {
-                slice.holders.push((index, Shard(shard)));
+                slice.holders[slice.found] = (index, Shard(shard));
+                slice.found += 1;
             }
             has_room
         });
@@ -265,7 +270,7 @@ impl<M: Machine> Counters<M> {
             if slice.is_full() {
                 return false;
             }
-            let before = slice.holders.len();
+            let before = slice.found;
             let child = {
                 let children = self.tree.node(index).children.lock();
                 children.ordinals.get(ordinal as usize).copied().flatten()
@@ -274,7 +279,7 @@ impl<M: Machine> Counters<M> {
             if let Some(child) = child {
                 self.take_holders(child, slice);
             }
-            slice.in_vain += usize::from(slice.holders.len() == before);
+            slice.in_vain += usize::from(slice.found == before);
             // A shard that is armed now marks the child first, and this set after we took the mark: that mark stays.
             !slice.is_full() || child.is_none_or(|child| !self.has_holders(child))
         });

@@ -8,6 +8,7 @@ use std::time::Duration;
 use bursar_machine::{AtomicWord, Machine, MemoryOrder};
 
 use crate::bytes::Bytes;
+use crate::room;
 
 /// One kind of event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -168,12 +169,13 @@ pub(crate) struct EventCounts<M: Machine> {
 }
 
 impl<M: Machine> EventCounts<M> {
-    pub(crate) fn new() -> Self {
-        let words = || (0..EVENTS).map(|_| M::Word::new(0)).collect();
-        Self {
-            own: words(),
-            total: words(),
-        }
+    /// `None` if there is no memory for it.
+    pub(crate) fn new() -> Option<Self> {
+        let words = || room::boxed(EVENTS, || M::Word::new(0));
+        Some(Self {
+            own: words()?,
+            total: words()?,
+        })
     }
 
     pub(crate) fn clear(&self) {

@@ -37,7 +37,8 @@ mod stock;
 
 pub(crate) use counter::USAGE_MAX;
 pub(crate) use counters::{
-    CHARGE_MAX, Closed, Counters, PROCESS, STOCK_MAX_MAX, StockNews, StockSettings, Way,
+    CHARGE_MAX, Closed, Counters, PROCESS, SHARDS_PER_SLICE, STOCK_MAX_MAX, StockNews,
+    StockSettings, Way,
 };
 pub(crate) use drain::Refusal;
 pub(crate) use events::Event;

@@ -10,7 +10,7 @@ use bursar_machine::{Host, Machine};
 use super::Memory;
 use super::cgroup::{Follow, FromCgroup};
 use crate::group::Group;
-use crate::limit::{Counters, Limits, STOCK_MAX_MAX, StockSettings};
+use crate::limit::{Counters, Limits, SHARDS_PER_SLICE, STOCK_MAX_MAX, StockSettings};
 use crate::react::{Core, HighPolicy, PassingRule, Policies, PressurePolicy, Recursive};
 use crate::tree::{BadSchema, CreateError, FlushPolicy, Layout, Statistic, Tree};
 use crate::zones::PageOptions;
@@ -296,12 +296,12 @@ impl Builder {
         Self { stock, ..self }
     }
 
-    /// Shards of which a drain takes the stock back in one turn; 256 unless set. If this is below 64, it is also the number of shards that
+    /// Shards of which a drain takes the stock back in one turn; 256 unless set, and at most 256. If this is below 64, it is also the number of shards that
     /// a walk folds under one hold of a lock. For explorations, where a drain or a fold of a few shards should have several turns.
     #[doc(hidden)]
     pub fn shards_per_slice(self, shards: usize) -> Self {
         let stock = StockSettings {
-            shards_per_slice: shards.max(1),
+            shards_per_slice: shards.clamp(1, SHARDS_PER_SLICE),
             ..self.stock
         };
         Self { stock, ..self }
@@ -404,6 +404,7 @@ impl Builder {
             BadSchema::Duplicate(name) => MemoryError::DuplicateStatistic { name },
             BadSchema::Empty => MemoryError::UnnamedStatistic,
             BadSchema::TooMany => MemoryError::TooManyStatistics,
+            BadSchema::OutOfMemory => MemoryError::OutOfMemory,
         })?;
         let periods = (self.flush_period, self.retire_period);
         let tree = Tree::new(
@@ -415,9 +416,11 @@ impl Builder {
         )
         .map_err(|_: CreateError| MemoryError::OutOfMemory)?;
         let counters = Counters::new(tree, self.stock, self.limits);
-        let core = Core::new(counters, self.policies, self.pages);
+        let core = counters.and_then(|counters| Core::new(counters, self.policies, self.pages));
         Ok(Memory {
-            core: M::share(core),
+            core: core
+                .and_then(M::try_share)
+                .ok_or(MemoryError::OutOfMemory)?,
             cgroup: None,
             ticker: None,
         })

@@ -38,10 +38,14 @@ pub(crate) fn alloc_many<M: Machine>(
     pages.try_reserve_exact(count).map_err(|_| too_many())?;
     let core = group.core();
     let mut blocks = Vec::new();
+    let at_once = count.min(TOGETHER);
+    let has_room = blocks.try_reserve_exact(at_once);
+    has_room.map_err(|_| too_many())?;
     while pages.len() < count {
         if let Some(zones) = core.pages.zones() {
             let zone = zones.local();
-            zones.pop_many(zone, order, count - pages.len(), &mut blocks);
+            let most = at_once.min(count - pages.len());
+            zones.pop_many(zone, order, most, &mut blocks);
             for block in blocks.drain(..).rev() {
                 let block = zones.prepare(zone, block, group.owner(), zeroed);
                 pages.push(Page::new(group, zone, order, block, zeroed));
@@ -79,11 +83,17 @@ impl<M: Machine> Page<M> {
             let order = page.order();
             if let Some(run) = &mut run
                 && run.fits(&page, order)
+                && run.blocks.try_reserve(1).is_ok()
             {
                 run.blocks.extend(page.block.take());
                 continue;
             }
             let mut next = Run::new(&page, order);
+            if next.blocks.try_reserve(1).is_err() {
+                // No memory for many: one by one.
+                drop(page);
+                continue;
+            }
             next.blocks.extend(page.block.take());
             drop(run.replace(next));
         }

@@ -121,12 +121,18 @@ pub(crate) struct Core<M: Machine> {
 }
 
 impl<M: Machine> Core<M> {
-    pub(crate) fn new(counters: Counters<M>, policies: Policies, pages: PageOptions) -> Self {
+    /// `None` if there is no memory for it.
+    pub(crate) fn new(
+        counters: Counters<M>,
+        policies: Policies,
+        pages: PageOptions,
+    ) -> Option<Self> {
         let hooks = Arena::new();
-        assert!(hooks.reserve(ROOT), "the first segment is small");
-        hooks.put(ROOT, OnceLock::new());
-        Self {
-            pages: Pool::new(&counters.tree, pages),
+        hooks
+            .reserve(ROOT)
+            .then(|| hooks.put(ROOT, OnceLock::new()))?;
+        Some(Self {
+            pages: Pool::new(&counters.tree, pages)?,
             policies,
             hooks,
             listening: M::Mutex::new(BTreeMap::new()),
@@ -145,7 +151,7 @@ impl<M: Machine> Core<M> {
             deferred: AtomicU64::new(0),
             repair: M::Mutex::new(()),
             counters,
-        }
+        })
     }
 
     #[inline(always)]
@@ -153,13 +159,16 @@ impl<M: Machine> Core<M> {
         &self.counters.tree
     }
 
-    /// Makes room for what users register with a new record. `false` if there is no memory for it.
+    /// Makes room for what users register with a new record, and for its end, unless an attempt that failed later has made it. `false` if
+    /// there is no memory for it.
     pub(super) fn put_hooks(&self, index: u32) -> bool {
-        let has_room = self.hooks.reserve(index);
-        if has_room {
+        let has_room = self.hooks.has(index) || self.hooks.reserve(index);
+        if has_room && !self.hooks.has(index) {
             self.hooks.put(index, OnceLock::new());
         }
-        has_room
+        let mut listed = self.listed.lock();
+        let more = index as usize + 1 - listed.len().min(index as usize);
+        has_room && listed.try_reserve(more).is_ok()
     }
 
     /// State that users registered with a group, if there is any.

@@ -100,9 +100,10 @@ pub(crate) fn create<M: Machine>(
     core.tree().create(
         parent,
         name,
+        |ordinal| core.counters.make_room(parent, ordinal),
         |index| core.counters.put(index) && core.put_hooks(index),
-        |index, ordinal| {
-            core.counters.begin_life(parent, ordinal, index, limits);
+        |index| {
+            core.counters.begin_life(index, limits);
             if let Some(hooks) = core.hooks(index) {
                 hooks.clear();
             }
@@ -207,7 +208,7 @@ fn reap_one<M: Machine>(core: &Core<M>, index: u32) -> bool {
     let is_unreferenced = || node.references().is_empty();
     let was_unreferenced = is_unreferenced();
     if was_unreferenced {
-        if !is_uncharged(core, index) {
+        if !is_uncharged(core, index) || !core.tree().make_room_to_end(index) {
             return false;
         }
         leftover::forget(core, index);
@@ -243,8 +244,6 @@ fn reap_one<M: Machine>(core: &Core<M>, index: u32) -> bool {
 /// lowers its word last, so no task is left inside the record.
 fn is_uncharged<M: Machine>(core: &Core<M>, index: u32) -> bool {
     let node = core.tree().node(index);
-    let touched = core.tree().touched(index);
-    debug_assert_eq!(touched.last(), Some(&core.tree().extra()), "the highest");
     let charged = |shard: Shard| {
         // Full: pairs with the last step of a return: the addition in `AtomicShard`, or the store of a section.
         node.slot
@@ -252,7 +251,16 @@ fn is_uncharged<M: Machine>(core: &Core<M>, index: u32) -> bool {
             .load_signed(MemoryOrder::Full)
     };
     // Numbers of bytes that were returned and never charged wrap.
-    touched.into_iter().map(charged).fold(0, i64::wrapping_add) == 0
+    let (mut sum, mut last) = (0_i64, None);
+    core.tree().for_touched(index, |shards| {
+        sum = shards
+            .iter()
+            .map(|&shard| charged(shard))
+            .fold(sum, i64::wrapping_add);
+        last = shards.last().copied().or(last);
+    });
+    debug_assert_eq!(last, Some(core.tree().extra()), "the highest");
+    sum == 0
 }
 
 /// Looks at returns that a task makes before it goes on anyway: the returning one may have been preempted. Judgement: some 10 ms.

@@ -19,6 +19,7 @@ use super::hooks::{Awaited, PressureFn, Subscriber, Waiting, Watch};
 use super::lifetime;
 use super::pressure_policy::{Level, Pressure};
 use super::stall::{Stall, StallClock};
+use crate::room;
 
 /// Ends the telling after many rounds. There may be more to tell then.
 struct Telling<'a, M: Machine> {
@@ -42,26 +43,31 @@ fn watch_of<M: Machine>(core: &Core<M>, index: u32) -> &M::Mutex<Watch> {
 }
 
 impl Watch {
+    /// Those for which there is no memory are woken by a later operation.
     fn take_wakers(&mut self, level: Level, is_emptied: impl Fn() -> bool) -> Vec<Waker> {
         let is_done = |awaited| match awaited {
             Awaited::Not(from) => from != level,
             Awaited::Emptied => is_emptied(),
         };
-        let done: Vec<u64> = self
-            .waiting
-            .iter()
-            .filter_map(|(&number, one)| is_done(one.awaited).then_some(number))
-            .collect();
-        let taken = done.iter().filter_map(|number| self.waiting.remove(number));
-        taken.map(|one| one.waker).collect()
+        let waiting = self.waiting.iter();
+        let done = waiting.filter_map(|(&number, one)| is_done(one.awaited).then_some(number));
+        let done = room::as_many_as_fit(done);
+        let mut taken = Vec::new();
+        if taken.try_reserve_exact(done.len()).is_err() {
+            return taken;
+        }
+        let removed = done.iter().filter_map(|number| self.waiting.remove(number));
+        taken.extend(removed.map(|one| one.waker));
+        taken
     }
 
+    /// Those for which there is no memory are told by a later operation.
     fn untold(&self, level: Level) -> Vec<(u64, Arc<PressureFn>)> {
         let untold = self
             .subscribers
             .iter()
             .filter(|one| one.told != Some(level));
-        untold.map(|one| (one.number, one.call.clone())).collect()
+        room::as_many_as_fit(untold.map(|one| (one.number, one.call.clone())))
     }
 
     /// Notes that a subscriber is about to be told. Returns whether it still exists.

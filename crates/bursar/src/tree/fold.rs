@@ -6,6 +6,7 @@
 //! A fold adds each difference to the totals and to the part for the parent at once. A task that hands that part up holds both folds'
 //! locks. So each number is in one place at any time, and tasks that walk over the same groups need no turns.
 
+use std::alloc::handle_alloc_error;
 use std::sync::Arc;
 
 use bursar_machine::{AtomicWord, Machine, MemoryOrder, Shard, Slot};
@@ -13,6 +14,7 @@ use bursar_machine::{AtomicWord, Machine, MemoryOrder, Shard, Slot};
 use super::Layout;
 use super::reading::add;
 use super::roster::Roster;
+use crate::room;
 
 /// Shards looked at under one hold of a fold's lock, at most.
 pub(crate) const SHARDS_PER_HOLD: usize = 64;
@@ -24,6 +26,17 @@ struct Seen {
     words: Box<[i64]>,
     /// Whether a difference was found since the last pass over idle slots.
     has_changed: bool,
+}
+
+impl Seen {
+    /// `None` if there is no memory for it.
+    fn new(layout: &Layout, shard: Shard) -> Option<Self> {
+        Some(Self {
+            shard,
+            words: room::boxed(layout.columns.len(), || 0)?,
+            has_changed: true,
+        })
+    }
 }
 
 /// Counts of publications and reports that a walk samples before it looks at the marks and reads the words.
@@ -61,14 +74,18 @@ pub(crate) struct Fold<M: Machine> {
 }
 
 impl<M: Machine> Fold<M> {
-    pub(crate) fn new(layout: &Layout) -> Self {
-        let zeroes = || vec![0; layout.width];
-        Self {
+    /// Numbers of a new record, which include those of the shard `extra`. `None` if there is no memory for them.
+    pub(crate) fn new(layout: &Layout, extra: Shard) -> Option<Self> {
+        let zeroes = || Some(room::boxed(layout.width, || 0)?.into_vec());
+        let mut seen = Vec::new();
+        seen.try_reserve_exact(1).ok()?;
+        seen.push(Seen::new(layout, extra)?);
+        Some(Self {
             roster: None,
-            totals: zeroes(),
-            own: zeroes(),
-            up: zeroes(),
-            seen: Vec::new(),
+            totals: zeroes()?,
+            own: zeroes()?,
+            up: zeroes()?,
+            seen,
             sampled_publications: 0,
             sampled_reports: Vec::new(),
             received: 0,
@@ -76,7 +93,7 @@ impl<M: Machine> Fold<M> {
             left: 0,
             is_absorbed: false,
             has_ended: false,
-        }
+        })
     }
 
     /// Starts another group in the same record: numbers start at zero, words keep their values.
@@ -105,13 +122,24 @@ impl<M: Machine> Fold<M> {
         match self.seen.binary_search_by_key(&shard, |seen| seen.shard) {
             Ok(at) => at,
             Err(at) => {
-                let new = Seen {
-                    shard,
-                    words: vec![0; layout.columns.len()].into(),
-                    has_changed: true,
-                };
+                // No caller could say that there is no memory. A look before the end of a record makes sure that its end needs none.
+                let new = Seen::new(layout, shard);
+                let new =
+                    new.unwrap_or_else(|| handle_alloc_error(std::alloc::Layout::new::<Seen>()));
                 self.seen.insert(at, new);
                 at
+            }
+        }
+    }
+
+    /// Makes sure that [`Fold::touched`] includes `shard`; `false` if there is no memory for that.
+    pub(super) fn try_touch(&mut self, layout: &Layout, shard: Shard) -> bool {
+        match self.seen.binary_search_by_key(&shard, |seen| seen.shard) {
+            Ok(_) => true,
+            Err(at) => {
+                let new = Seen::new(layout, shard);
+                let new = new.filter(|_| self.seen.try_reserve(1).is_ok());
+                new.map(|new| self.seen.insert(at, new)).is_some()
             }
         }
     }
@@ -122,14 +150,10 @@ impl<M: Machine> Fold<M> {
         &self.seen[at].words
     }
 
-    /// Makes sure that [`Fold::touched`] includes `shard`.
-    pub(crate) fn touch(&mut self, layout: &Layout, shard: Shard) {
-        self.place(layout, shard);
-    }
-
-    /// Shards ever touched.
-    pub(crate) fn touched(&self) -> Vec<Shard> {
-        self.seen.iter().map(|seen| seen.shard).collect()
+    /// Shards ever touched, ascending, from `from` on.
+    pub(super) fn touched(&self, from: Shard) -> impl Iterator<Item = Shard> + '_ {
+        let before = self.seen.partition_point(|seen| seen.shard < from);
+        self.seen[before..].iter().map(|seen| seen.shard)
     }
 
     /// Whether the last two looks at `shard` that asked this found no difference; asked once a pass.

@@ -4,6 +4,7 @@
 //! handle, no child, no charged byte (the layer above ensures the last). A removed group leaves its parent's names at
 //! once. It stays in its parent's marks, so that late updates still find their way.
 
+use std::alloc::handle_alloc_error;
 use std::ops::Bound;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -11,12 +12,13 @@ use std::time::Duration;
 use bursar_machine::{AtomicWord, Lock, Machine, MemoryOrder};
 
 use super::fold::{Fold, SHARDS_PER_HOLD};
-use super::name::{CreateError, DEPTH_MAX, check_name};
+use super::name::{CreateError, DEPTH_MAX, NAME_MAX, check_name};
 use super::node::{Children, Life, NO_PARENT, Node};
 use super::turns::{Retirer, Turns};
 use super::{Layout, MarkSet};
 use crate::arena::Arena;
 use crate::gate::Gate;
+use crate::room;
 
 /// Number of groups on the way from the deepest level to the root.
 pub(crate) const LEVELS: usize = DEPTH_MAX as usize + 1;
@@ -93,7 +95,7 @@ impl<M: Machine> Tree<M> {
         };
         let root = tree.take_record(|_| true)?;
         assert_eq!(root, ROOT);
-        tree.begin_life(ROOT, NO_PARENT, 0, 0, "");
+        tree.begin_life(ROOT, NO_PARENT, 0, 0, Box::default());
         Ok(tree)
     }
 
@@ -145,25 +147,57 @@ impl<M: Machine> Tree<M> {
 
     /// Path of names from the root; `/` for the root itself.
     pub(crate) fn path(&self, index: u32) -> String {
-        let names: Vec<String> = self.chain(index).map(|at| self.node(at).name()).collect();
-        match names.len() {
-            1 => "/".to_owned(),
-            _ => names
-                .iter()
-                .rev()
-                .skip(1)
-                .fold(String::new(), |path, name| path + "/" + name),
-        }
+        let path = self.try_path(index);
+        path.unwrap_or_else(|| handle_alloc_error(std::alloc::Layout::new::<[u8; NAME_MAX]>()))
     }
 
-    /// Creates a child. `prepare_record` makes room for a new record elsewhere, and returns whether it could. `prepare`
-    /// gets the child's id and ordinal before any other task knows them.
+    /// The same; `None` if there is no memory for it.
+    fn try_path(&self, index: u32) -> Option<String> {
+        let mut way = [ROOT; LEVELS];
+        let below_root = self.chain(index).filter(|&at| at != ROOT);
+        let depth = way
+            .iter_mut()
+            .zip(below_root)
+            .map(|(at, group)| *at = group);
+        let depth = depth.count();
+        let mut path = String::new();
+        if depth == 0 {
+            path.try_reserve_exact(1).ok()?;
+            path.push('/');
+        }
+        for &at in way[..depth].iter().rev() {
+            let children = self.node(at).children.lock();
+            path.try_reserve(1 + children.name.len()).ok()?;
+            path.push('/');
+            path.push_str(&children.name);
+        }
+        Some(path)
+    }
+
+    /// The path of a child, for an error.
+    fn path_below(&self, parent: u32, name: &str) -> Result<String, CreateError> {
+        let path = self.try_path(parent).ok_or(CreateError::OutOfMemory);
+        let mut path = path?;
+        let has_room = path.try_reserve(1 + name.len());
+        has_room.map_err(|_| CreateError::OutOfMemory)?;
+        if parent != ROOT {
+            path.push('/');
+        }
+        path.push_str(name);
+        Ok(path)
+    }
+
+    /// Creates a child. `make_room` makes room for its ordinal elsewhere, and `prepare_record` for a new record; they return whether they
+    /// could. `prepare` gets the child's id before any other task knows it.
+    ///
+    /// All that may find no memory comes first. So an error leaves nothing but room.
     pub(crate) fn create(
         &self,
         parent: u32,
         name: &str,
+        make_room: impl FnOnce(u32) -> bool,
         prepare_record: impl FnOnce(u32) -> bool,
-        prepare: impl FnOnce(u32, u32),
+        prepare: impl FnOnce(u32),
     ) -> Result<u32, CreateError> {
         check_name(name)?;
         let above = self.node(parent);
@@ -174,44 +208,41 @@ impl<M: Machine> Tree<M> {
         let mut children = above.children.lock();
         if children.removed || children.is_closed {
             drop(children);
-            return Err(CreateError::ParentRemoved {
-                path: self.path(parent),
+            return Err(match self.try_path(parent) {
+                Some(path) => CreateError::ParentRemoved { path },
+                None => CreateError::OutOfMemory,
             });
         }
-        if children.by_name.contains_key(name) {
+        if children.by_name.get(name).is_some() {
             drop(children);
-            let path = self.path(parent);
-            return Err(CreateError::Exists {
-                path: format!("{}/{name}", path.trim_end_matches('/')),
-            });
+            let path = self.path_below(parent, name)?;
+            return Err(CreateError::Exists { path });
         }
-        if children.free_ordinals.is_empty()
-            && children.ordinals.len() >= MarkSet::<M>::LIMIT as usize
-        {
+        let (own_name, ordinal) = children
+            .make_room::<M>(name)
+            .ok_or(CreateError::OutOfMemory)?;
+        if !above.dirty.ensure(ordinal) || !make_room(ordinal) {
             return Err(CreateError::OutOfMemory);
         }
+        let new = children.by_name.make_room(name);
+        let new = new.ok_or(CreateError::OutOfMemory)?;
         let index = self.take_record(prepare_record)?;
-        let ordinal = match children.free_ordinals.pop() {
-            Some(ordinal) => ordinal,
-            None => {
-                children.ordinals.push(None);
-                children.ordinals.len() as u32 - 1
-            }
-        };
-        above.dirty.ensure(ordinal);
+        if children.free_ordinals.pop().is_none() {
+            children.ordinals.push(None);
+        }
         children.ordinals[ordinal as usize] = Some(index);
-        self.begin_life(index, parent, ordinal, depth, name);
-        prepare(index, ordinal);
+        self.begin_life(index, parent, ordinal, depth, own_name);
+        prepare(index);
         // Relaxed: changed under the parent's lock. A task that knows the child has synchronised with its creation.
         above.child_count.fetch_add(1, MemoryOrder::Relaxed);
         if parent != ROOT {
             above.refer();
         }
-        children.by_name.insert(name.into(), index);
+        children.by_name.put(new, index);
         Ok(index)
     }
 
-    fn begin_life(&self, index: u32, parent: u32, ordinal: u32, depth: u32, name: &str) {
+    fn begin_life(&self, index: u32, parent: u32, ordinal: u32, depth: u32, name: Box<str>) {
         let node = self.node(index);
         {
             // Under the lock under which walks that still have the record's last group in hand look where it belongs.
@@ -229,11 +260,11 @@ impl<M: Machine> Tree<M> {
             .store(self.machine.now_ns(), MemoryOrder::Full);
         // The record's last group may have left shards published on another way to the root. The new epoch makes a
         // straggler that still publishes for it start again, and find the new way.
-        for shard in self.touched(index) {
-            node.clean(shard);
-        }
+        self.for_touched(index, |shards| {
+            shards.iter().for_each(|&shard| node.clean(shard))
+        });
         *node.children.lock() = Children {
-            name: name.into(),
+            name,
             ..Children::default()
         };
     }
@@ -255,41 +286,47 @@ impl<M: Machine> Tree<M> {
             slots.reverse();
             free.slots = slots;
         }
-        if !prepare(index) {
+        // All records may be free at once, and the end of a group must find room for its own.
+        let has_room = free.records.try_reserve(index as usize + 1).is_ok();
+        if !has_room || !prepare(index) {
             return Err(CreateError::OutOfMemory);
         }
-        let slot = free.slots.pop().expect("a machine makes at least one");
-        let words = |count| (0..count).map(|_| M::Word::new(0)).collect();
-        let has_batches = self.layout.columns.iter().any(|column| column.batch > 0);
-        self.nodes.put(
-            index,
-            Node {
-                slot,
-                published: MarkSet::new(self.machine.cpus() as u32 + 1),
-                dirty: MarkSet::new(0),
-                fold: M::Spin::new(Fold::new(&self.layout)),
-                turns: Turns::new(),
-                children: M::Mutex::new(Children::default()),
-                eager: words(2 * self.layout.eager),
-                reported: words(if has_batches {
-                    self.layout.columns.len()
-                } else {
-                    0
-                }),
-                publications: M::Word::new(0),
-                changes: M::Word::new(0),
-                retirements: M::Word::new(0),
-                as_of_ns: M::Word::new(0),
-                child_count: M::Word::new(0),
-                references: M::Word::new(0),
-                life: M::Word::new(Life::Living as u64),
-                parent: AtomicU32::new(NO_PARENT),
-                ordinal: AtomicU32::new(0),
-                depth: AtomicU32::new(0),
-            },
-        );
+        let slot = free.slots.last().expect("a machine makes at least one");
+        let node = self.new_node(slot.clone());
+        self.nodes.put(index, node.ok_or(CreateError::OutOfMemory)?);
+        free.slots.pop();
         free.next += 1;
         Ok(index)
+    }
+
+    /// `None` if there is no memory for it.
+    fn new_node(&self, slot: M::Slot) -> Option<Node<M>> {
+        let words = |count| room::boxed(count, || M::Word::new(0));
+        let has_batches = self.layout.columns.iter().any(|column| column.batch > 0);
+        Some(Node {
+            slot,
+            published: MarkSet::new(self.machine.cpus() as u32 + 1)?,
+            dirty: MarkSet::new(0)?,
+            fold: M::Spin::new(Fold::new(&self.layout, self.extra())?),
+            turns: Turns::new(),
+            children: M::Mutex::new(Children::default()),
+            eager: words(2 * self.layout.eager)?,
+            reported: words(if has_batches {
+                self.layout.columns.len()
+            } else {
+                0
+            })?,
+            publications: M::Word::new(0),
+            changes: M::Word::new(0),
+            retirements: M::Word::new(0),
+            as_of_ns: M::Word::new(0),
+            child_count: M::Word::new(0),
+            references: M::Word::new(0),
+            life: M::Word::new(Life::Living as u64),
+            parent: AtomicU32::new(NO_PARENT),
+            ordinal: AtomicU32::new(0),
+            depth: AtomicU32::new(0),
+        })
     }
 
     /// Calls `each` with the name and id of every living child, in the order of names. The lock of the children is held
@@ -300,10 +337,10 @@ impl<M: Machine> Tree<M> {
         loop {
             let children = self.node(index).children.lock();
             let from = last.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
-            let mut names = children.by_name.range::<str, _>((from, Bound::Unbounded));
+            let mut names = children.by_name.after(from);
             let mut seen = None;
-            for (name, &child) in names.by_ref().take(NAMES_PER_HOLD) {
-                each(name, child);
+            for (name, child) in names.by_ref().take(NAMES_PER_HOLD) {
+                each(name, *child);
                 seen = Some(name);
             }
             if names.next().is_none() {

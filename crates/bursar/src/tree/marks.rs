@@ -16,6 +16,8 @@ use std::sync::OnceLock;
 
 use bursar_machine::{AtomicWord, Machine, MemoryOrder};
 
+use crate::room;
+
 const BITS: u32 = 64;
 const DEPTH: usize = 4;
 
@@ -69,29 +71,35 @@ impl<M: Machine> MarkSet<M> {
     pub(crate) const LIMIT: u32 = 64 + 64 * 64 + 64 * 64 * 64 + 64 * 64 * 64 * 64;
 
     /// Makes an empty set for members `0..capacity`.
-    pub(crate) fn new(capacity: u32) -> Self {
+    /// `None` if there is no memory for it.
+    pub(crate) fn new(capacity: u32) -> Option<Self> {
         let set = Self {
             roots: array::from_fn(|_| Branch::new()),
         };
-        for last in (BITS..capacity)
+        let mut lasts = (BITS..capacity)
             .step_by(BITS as usize)
-            .chain(capacity.checked_sub(1))
-        {
-            set.ensure(last);
-        }
-        set
+            .chain(capacity.checked_sub(1));
+        lasts.all(|last| set.ensure(last)).then_some(set)
     }
 
-    /// Makes room for `member`, which must happen before it is marked. Allocates, unlike marking.
-    pub(crate) fn ensure(&self, member: u32) {
+    /// Makes room for `member`, which must happen before it is marked. Allocates, unlike marking; `false` if there is no memory for it.
+    pub(crate) fn ensure(&self, member: u32) -> bool {
         let (depth, rest) = place(member);
         let mut branch = &self.roots[depth];
         for level in (1..=depth).rev() {
-            let below = branch
-                .below
-                .get_or_init(|| (0..BITS).map(|_| Branch::new()).collect());
+            let below = match branch.below.get() {
+                Some(below) => below,
+                None => {
+                    let Some(made) = room::boxed(BITS as usize, Branch::new) else {
+                        return false;
+                    };
+                    // Another task may have been faster.
+                    branch.below.get_or_init(|| made)
+                }
+            };
             branch = &below[(rest >> (6 * level) & 63) as usize];
         }
+        true
     }
 
     /// The branches on the way to a member: the one with its own bit first, the top of its bitmap at `depth`. `None` if there is no
@@ -296,9 +304,9 @@ mod tests {
             266_304,
             1 << 20,
         ];
-        let set = MarkSet::<Host>::new(0);
+        let set = MarkSet::<Host>::new(0).expect("there is memory");
         for member in members {
-            set.ensure(member);
+            assert!(set.ensure(member));
             assert!(!set.has(member));
             set.mark(member);
             set.mark(member);
@@ -320,9 +328,9 @@ mod tests {
             .filter(|member| member % 7 < 3)
             .chain([266_303, 266_304, 1 << 20])
             .collect();
-        let set = MarkSet::<Host>::new(0);
+        let set = MarkSet::<Host>::new(0).expect("there is memory");
         for &member in &members {
-            set.ensure(member);
+            assert!(set.ensure(member));
             set.mark(member);
         }
         let mut taken = BTreeSet::new();
@@ -350,7 +358,7 @@ mod tests {
 
     #[test]
     fn capacity_makes_room_for_all_below() {
-        let set = MarkSet::<Host>::new(1025);
+        let set = MarkSet::<Host>::new(1025).expect("there is memory");
         (0..1025).for_each(|member| set.mark(member));
         let mut count = 0;
         set.take(|_| count += 1);
@@ -362,7 +370,7 @@ mod tests {
     fn nothing_marked_is_lost() {
         use std::sync::atomic::{AtomicU64, Ordering};
         const MEMBERS: u32 = 300;
-        let set = MarkSet::<Host>::new(MEMBERS);
+        let set = MarkSet::<Host>::new(MEMBERS).expect("there is memory");
         let rounds: Vec<AtomicU64> = (0..MEMBERS).map(|_| AtomicU64::new(0)).collect();
         let mut seen = vec![0; MEMBERS as usize];
         std::thread::scope(|scope| {

@@ -5,6 +5,7 @@
 //! | `schema.rs` | declared statistics and their handles |
 //! | `marks.rs` | sets that are marked and taken without locks |
 //! | `name.rs` | names of groups: which are allowed, and how they are shown |
+//! | `names.rs` | children by name |
 //! | `node.rs` | the record of one group |
 //! | `groups.rs` | the tree: birth of groups, removal, rebirth |
 //! | `publish.rs` | adding, and marking the way to the root |
@@ -37,6 +38,7 @@ mod fold;
 mod groups;
 mod marks;
 mod name;
+mod names;
 mod node;
 mod publish;
 mod reading;

@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use crate::room;
+
 /// Maximum length of a group's name, bytes.
 pub const NAME_MAX: usize = 255;
 /// Deepest level below the root: enough for any nesting of tenants and operators, and the bound of every walk.
@@ -93,8 +95,9 @@ pub(super) fn check_name(name: &str) -> Result<(), CreateError> {
     }
     // `.` and `..` are refused as in `cgroup_mkdir`: in a path they mean other things to a file system than here.
     if name == "." || name == ".." || name.contains(['/', '\0']) {
-        return Err(CreateError::BadName {
-            name: name.to_owned(),
+        return Err(match room::text(name) {
+            Some(name) => CreateError::BadName { name: name.into() },
+            None => CreateError::OutOfMemory,
         });
     }
     Ok(())

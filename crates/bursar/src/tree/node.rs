@@ -1,14 +1,15 @@
 //! Record of one group: its slot, marks, folded numbers, children, references and stage of life.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use bursar_machine::{AtomicWord, Lock, Machine, MemoryOrder, STATE, Shard, Slot, State};
 
 use super::MarkSet;
 use super::fold::{Fold, Sample};
+use super::names::Names;
 use super::roster::Roster;
 use super::turns::Turns;
+use crate::room;
 
 /// Parent of the root.
 pub(super) const NO_PARENT: u32 = u32::MAX;
@@ -16,7 +17,7 @@ pub(super) const NO_PARENT: u32 = u32::MAX;
 #[derive(Debug, Default)]
 pub(crate) struct Children {
     /// Living children.
-    pub(crate) by_name: BTreeMap<Box<str>, u32>,
+    pub(crate) by_name: Names,
     /// Children by ordinal, including removed ones that late updates may come from.
     pub(crate) ordinals: Vec<Option<u32>>,
     pub(super) free_ordinals: Vec<u32>,
@@ -25,6 +26,25 @@ pub(crate) struct Children {
     /// Set when the group was removed.
     pub(super) removed: bool,
     pub(super) name: Box<str>,
+}
+
+impl Children {
+    /// Makes room for one more child, and for the end of each. Returns the child's copy of its name, and its ordinal. `None` if there is no
+    /// memory or no number for it.
+    pub(super) fn make_room<M: Machine>(&mut self, name: &str) -> Option<(Box<str>, u32)> {
+        let count = self.ordinals.len();
+        let ordinal = match self.free_ordinals.last() {
+            Some(&ordinal) => ordinal,
+            None => {
+                self.ordinals.try_reserve(1).ok()?;
+                self.free_ordinals.try_reserve(count + 1).ok()?;
+                u32::try_from(count)
+                    .ok()
+                    .filter(|&next| next < MarkSet::<M>::LIMIT)?
+            }
+        };
+        Some((room::text(name)?, ordinal))
+    }
 }
 
 /// References to a group, in one word. The low 38 bits count handles, pins and children. The high 26 bits count those

@@ -318,6 +318,7 @@ pub(crate) enum BadSchema {
     Duplicate(&'static str),
     Empty,
     TooMany,
+    OutOfMemory,
 }
 
 impl Layout {
@@ -325,11 +326,14 @@ impl Layout {
         let mut words = FIRST_STATISTIC;
         let mut eager = 0;
         let mut width = statistics.len() + 1;
-        let mut columns = vec![Column {
+        let mut columns = Vec::new();
+        let has_room = columns.try_reserve_exact(width);
+        has_room.map_err(|_| BadSchema::OutOfMemory)?;
+        columns.push(Column {
             word: Some(bursar_machine::CHARGED),
             per_node: None,
             batch: 0,
-        }];
+        });
         for (index, statistic) in statistics.iter().enumerate() {
             if statistic.name.is_empty() {
                 return Err(BadSchema::Empty);

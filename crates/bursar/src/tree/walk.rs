@@ -14,7 +14,7 @@
 
 use bursar_machine::{AtomicWord, Lock, Machine, MemoryOrder, STATE, Shard, Slot, State};
 
-use super::fold::{Fold, Sample};
+use super::fold::{Fold, SHARDS_PER_HOLD, Sample};
 use super::node::Node;
 use super::{LEVELS, Tree};
 
@@ -318,12 +318,14 @@ impl<M: Machine> Tree<M> {
     fn hand_over(&self, index: u32, give: impl FnOnce(u32, &mut Fold<M>, &mut Fold<M>)) -> u32 {
         let node = self.node(index);
         let parent = node.parent().expect("the root is never removed");
-        for some in self.touched(index).chunks(self.shards_per_hold) {
-            let mut fold = node.fold.lock();
-            for &shard in some {
-                self.fold_shard(&mut fold, index, shard);
+        self.for_touched(index, |shards| {
+            for some in shards.chunks(self.shards_per_hold) {
+                let mut fold = node.fold.lock();
+                for &shard in some {
+                    self.fold_shard(&mut fold, index, shard);
+                }
             }
-        }
+        });
         // Lock order: a parent's fold before its child's.
         let mut above = self.node(parent).fold.lock();
         give(parent, &mut above, &mut node.fold.lock());
@@ -347,14 +349,51 @@ impl<M: Machine> Tree<M> {
         }
     }
 
-    /// Shards of a group that were ever touched.
-    pub(crate) fn touched(&self, index: u32) -> Vec<Shard> {
+    /// Calls `each` with the shards of a group that were ever touched, ascending, some at a time. The extra shard is the last. Allocates
+    /// nothing.
+    pub(crate) fn for_touched(&self, index: u32, mut each: impl FnMut(&[Shard])) {
+        let node = self.node(index);
+        let mut shards = [Shard(0); SHARDS_PER_HOLD];
+        let mut from = Shard(0);
+        loop {
+            let mut count = 0;
+            {
+                let fold = node.fold.lock();
+                for (at, shard) in shards.iter_mut().zip(fold.touched(from)) {
+                    *at = shard;
+                    count += 1;
+                }
+                node.published.peek_from(from.0, |shard| {
+                    if let Err(at) = shards[..count].binary_search(&Shard(shard)) {
+                        if at == SHARDS_PER_HOLD {
+                            return false;
+                        }
+                        // If there is no room, the last has its turn in the next round.
+                        count = SHARDS_PER_HOLD.min(count + 1);
+                        shards[at..count].rotate_right(1);
+                        shards[at] = Shard(shard);
+                    }
+                    true
+                });
+            }
+            each(&shards[..count]);
+            if count < SHARDS_PER_HOLD {
+                return;
+            }
+            from = Shard(shards[count - 1].0 + 1);
+        }
+    }
+
+    /// Makes room for the numbers of all shards that a group has touched; `false` if there is no memory for it.
+    pub(crate) fn make_room_to_end(&self, index: u32) -> bool {
         let node = self.node(index);
         let mut fold = node.fold.lock();
-        node.published
-            .peek(|shard| fold.touch(&self.layout, Shard(shard)));
-        fold.touch(&self.layout, self.extra());
-        fold.touched()
+        let mut has_room = true;
+        node.published.peek_from(0, |shard| {
+            has_room = fold.try_touch(&self.layout, Shard(shard));
+            has_room
+        });
+        has_room
     }
 }
 

@@ -199,7 +199,7 @@ impl<M: Machine> Zones<M> {
         if zone.lists.lists[order].exists() {
             return zone.spill(order, block);
         }
-        zone.give(&mut vec![block], Work::Free);
+        zone.give_one(block, Work::Free);
     }
 
     /// Prepares a block for its new owner: zeroes it on request, or if the owner may not see its bytes.
@@ -255,7 +255,10 @@ impl<M: Machine> Zones<M> {
         let batch = at.lists.lists[list].batch as usize;
         while !blocks.is_empty() {
             let shard = at.machine.current_shard();
-            let mut some = at.depot.spare(&at.machine, shard);
+            let Some(mut some) = at.depot.spare(&at.machine, shard, list) else {
+                // No memory for a batch.
+                return at.give(&mut blocks, Work::Free);
+            };
             some.extend(blocks.drain(blocks.len() - batch.min(blocks.len())..));
             at.put_batch(shard, list, some);
         }

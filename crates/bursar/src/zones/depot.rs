@@ -154,21 +154,34 @@ impl<M: Machine> Depot<M> {
             if held.batches[list].len() == self.batches_max {
                 return Err(block);
             }
-            let empty = held.spare.pop().unwrap_or_default();
+            let Some(empty) = Self::with_room(held.spare.pop(), self.sizes[list]) else {
+                return Err(block);
+            };
             let full = std::mem::replace(&mut held.open[list], empty);
             held.batches[list].push(full);
+        }
+        // A batch was taken, and the next one began without memory.
+        let missing = self.sizes[list] - held.open[list].len();
+        if held.open[list].try_reserve_exact(missing).is_err() {
+            return Err(block);
         }
         held.open[list].push(block);
         shelf.change(list, 1);
         Ok(())
     }
 
-    /// Takes an empty batch with room, or makes one.
-    pub(super) fn spare(&self, machine: &M, shard: Shard) -> Batch {
+    /// Takes an empty batch with room for those of `list`, or makes one; `None` if there is no memory for it.
+    pub(super) fn spare(&self, machine: &M, shard: Shard, list: usize) -> Option<Batch> {
         let shelf = &self.shelves[self.first(shard)];
         let held = shelf.lock.try_lock(machine, Work::Free);
-        held.and_then(|mut held| held.spare.pop())
-            .unwrap_or_default()
+        let spare = held.and_then(|mut held| held.spare.pop());
+        Self::with_room(spare, self.sizes[list])
+    }
+
+    fn with_room(batch: Option<Batch>, size: usize) -> Option<Batch> {
+        let mut batch = batch.unwrap_or_default();
+        batch.try_reserve_exact(size).ok()?;
+        Some(batch)
     }
 
     /// Gives an empty batch back.

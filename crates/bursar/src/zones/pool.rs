@@ -7,6 +7,7 @@ use bursar_machine::pages::ReserveError;
 use bursar_machine::{Lock, Machine, Shard};
 
 use super::{PageOptions, Zone, Zones};
+use crate::room;
 use crate::tree::{ROOT, Tree};
 
 /// Zones, and the settings of pages.
@@ -25,17 +26,16 @@ pub(crate) struct Pool<M: Machine> {
 }
 
 impl<M: Machine> Pool<M> {
-    pub(crate) fn new(tree: &Tree<M>, options: PageOptions) -> Self {
-        Self {
+    /// `None` if there is no memory for it.
+    pub(crate) fn new(tree: &Tree<M>, options: PageOptions) -> Option<Self> {
+        Some(Self {
             zones: OnceLock::new(),
             root_slot: tree.node(ROOT).slot.clone(),
             options,
             scrubs: AtomicBool::new(false),
-            left_alone: (0..tree.machine.cpus())
-                .map(|_| AtomicBool::new(false))
-                .collect(),
+            left_alone: room::boxed(tree.machine.cpus(), || AtomicBool::new(false))?,
             setup: M::Mutex::new(()),
-        }
+        })
     }
 
     /// Zones, if they are set up.

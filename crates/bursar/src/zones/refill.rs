@@ -29,7 +29,9 @@ impl<M: Machine> Zone<M> {
             let mut blocks = match self.depot.take(machine, shard, list) {
                 Some(blocks) => blocks,
                 None => {
-                    let mut blocks = self.depot.spare(machine, shard);
+                    let Some(mut blocks) = self.depot.spare(machine, shard, list) else {
+                        break;
+                    };
                     let count = batch.min(wanted) as usize;
                     self.take(order, count, mark, &mut blocks);
                     blocks
@@ -72,7 +74,9 @@ impl<M: Machine> Zone<M> {
         let begin_ns = machine.now_ns();
         let mut surplus = self.lists.spill(shard, list, self.shortage()) as usize;
         while surplus > 0 {
-            let mut blocks = self.depot.spare(machine, shard);
+            let Some(mut blocks) = self.depot.spare(machine, shard, list) else {
+                break;
+            };
             let stacks = &self.lists.stacks;
             let popped = stacks.pop_many(list, batch.min(surplus), &mut blocks);
             self.put_batch(shard, list, blocks);
@@ -99,7 +103,7 @@ impl<M: Machine> Zone<M> {
     /// Puts a block past the lists.
     pub(super) fn put_one(&self, shard: Shard, list: usize, block: Block) {
         if let Err(block) = self.depot.put_one(&self.machine, shard, list, block) {
-            self.give(&mut vec![block], Work::Free);
+            self.give_one(block, Work::Free);
         }
     }
 
@@ -108,7 +112,7 @@ impl<M: Machine> Zone<M> {
         if self.lists.lists[order.index()].exists() {
             return self.refill(order.index(), mark);
         }
-        let mut blocks = Vec::with_capacity(1);
+        let mut blocks = Vec::new();
         self.take(order, 1, mark, &mut blocks);
         let block = blocks.pop()?;
         Counts::add(&self.counts.slow_allocs, u64::from(order.pages()));

@@ -220,7 +220,7 @@ fn give_back<M: Machine>(
         // Outside the lock, because the call takes as long as the system likes.
         let pages = u64::from(block.order().pages());
         let is_gone = zone.frames.discard(&mut block);
-        zone.give(&mut vec![block], Work::Return);
+        zone.give_one(block, Work::Return);
         if !is_gone {
             // The memory may be locked. The next look would find the same block again.
             break;

@@ -140,6 +140,14 @@ impl Machine for Host {
         Box::leak(Box::new(value))
     }
 
+    fn try_share<T: Send + Sync + 'static>(value: T) -> Option<&'static T> {
+        let mut one = Vec::new();
+        one.try_reserve_exact(1).ok()?;
+        one.push(value);
+        let one: &'static [T] = one.leak();
+        one.first()
+    }
+
     fn cpus(&self) -> usize {
         self.report.cpus
     }

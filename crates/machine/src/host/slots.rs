@@ -65,12 +65,17 @@ pub(super) fn chunk_of_slots(words: usize) -> Result<Vec<HostSlot>, OutOfMemory>
         "a slot has {FIRST_STATISTIC} to {WORDS_MAX} words"
     );
     let size = (words * size_of::<HostWord>()).next_multiple_of(LINE);
+    let mut slots = Vec::new();
+    // First, because a chunk is never given back.
+    slots
+        .try_reserve_exact(STRIDE / size)
+        .map_err(|_| OutOfMemory)?;
     let base = chunk::reserve(extra().index() + 1, WORDS_MAX * size_of::<HostWord>())?;
-    let slots = (0..STRIDE / size).map(|index| HostSlot {
+    slots.extend((0..STRIDE / size).map(|index| HostSlot {
         // SAFETY: `index * size` lies inside the chunk's first stride.
         base: unsafe { base.add(index * size) },
-    });
-    Ok(slots.collect())
+    }));
+    Ok(slots)
 }
 
 impl HostSlot {

@@ -1,7 +1,7 @@
 //! Choice of the backend, and the reason for it.
 
 use core::fmt;
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use super::backend::{self, Backend, system_cpu};
 use super::{rseq, selftest, slots, topology};
@@ -107,10 +107,20 @@ impl std::error::Error for StartError {}
 /// Maximum number of CPUs with shards of their own; further ones share the extra shard.
 const CPUS_MAX: usize = 1024;
 
-static STARTED: OnceLock<Result<Report, StartError>> = OnceLock::new();
+static STARTED: OnceLock<Report> = OnceLock::new();
 
+/// Starts the host once. A start that failed is tried again by the next call: memory may be free by then.
 pub(super) fn start() -> Result<&'static Report, StartError> {
-    STARTED.get_or_init(choose).as_ref().map_err(Clone::clone)
+    static TURN: Mutex<()> = Mutex::new(());
+    if let Some(report) = STARTED.get() {
+        return Ok(report);
+    }
+    // Guards no data of its own.
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    match STARTED.get() {
+        Some(report) => Ok(report),
+        None => choose().map(|report| STARTED.get_or_init(|| report)),
+    }
 }
 
 fn choose() -> Result<Report, StartError> {

@@ -1,11 +1,15 @@
 //! Places of free blocks while they are free, and a bit for each page that is in one.
 //!
-//! A zone is a row of *granules*, each a block of the largest order. A granule gets a table of its frames when one of
-//! its pages is parked here for the first time. That happens when the granule is cut, or comes back whole. A table
-//! takes 16 KiB for 4 MiB of pages. Until then a granule costs a pointer, which is 2 MiB for a zone of 1 TiB. A table
+//! A zone is a row of *granules*, each a block of the largest order. A granule gets a table of its frames when it is
+//! allocated for the first time. So an allocation may find no memory for the table, and a free never does. A table
+//! takes 16 KiB for 4 MiB of pages. Until then a granule costs two words, which is 4 MiB for a zone of 1 TiB. A table
 //! is kept until the zone is gone.
 
+use std::ops::{Deref, DerefMut};
+
 use bursar_machine::pages::{Block, Order, Pfn, SPAN_PAGES};
+
+use crate::room;
 
 /// No frame.
 pub(super) const NONE: u32 = u32::MAX;
@@ -47,12 +51,31 @@ pub(super) struct Table {
     frames: [Frame; SPAN_PAGES as usize],
 }
 
-impl Table {
-    fn new() -> Box<Self> {
-        Box::new(Self {
+/// A table, as a slice of one: that is what can be allocated with an error.
+pub(super) struct Boxed(Box<[Table]>);
+
+impl Boxed {
+    /// `None` if there is no memory for it.
+    fn new() -> Option<Self> {
+        let table = || Table {
             free: [0; WORDS],
             frames: [const { Frame::NONE }; SPAN_PAGES as usize],
-        })
+        };
+        room::boxed(1, table).map(Self)
+    }
+}
+
+impl Deref for Boxed {
+    type Target = Table;
+
+    fn deref(&self) -> &Table {
+        &self.0[0]
+    }
+}
+
+impl DerefMut for Boxed {
+    fn deref_mut(&mut self) -> &mut Table {
+        &mut self.0[0]
     }
 }
 
@@ -60,13 +83,12 @@ impl Table {
 pub(super) const SPARES: usize = 2;
 
 /// Table for a granule that has none. It is made ahead, because allocating it under a lock takes too long.
-pub struct SpareTable(Box<Table>);
+pub struct SpareTable(Boxed);
 
 impl SpareTable {
-    /// Makes an empty table.
-    #[allow(clippy::new_without_default, reason = "it takes 16 KiB")]
-    pub fn new() -> Self {
-        Self(Table::new())
+    /// Makes an empty table; `None` if there is no memory for it.
+    pub fn new() -> Option<Self> {
+        Boxed::new().map(Self)
     }
 }
 
@@ -75,7 +97,7 @@ pub(super) struct Frames {
     first: Pfn,
     pages: u32,
     /// One table for each granule.
-    pub(super) tables: Vec<Option<Box<Table>>>,
+    pub(super) tables: Vec<Option<Boxed>>,
     /// Tables for granules that have none yet.
     pub(super) spares: Vec<SpareTable>,
     /// Number of frames that were looked at or changed.
@@ -144,10 +166,18 @@ impl Frames {
         })
     }
 
+    /// Makes the table of a granule that is used for the first time; `false` if there is no memory for it.
+    pub(super) fn make_table(&mut self, index: u32) -> bool {
+        let spare = self.spares.pop().or_else(SpareTable::new);
+        let table = &mut self.tables[granule(index)];
+        *table = spare.map(|spare| spare.0);
+        table.is_some()
+    }
+
     /// Marks all pages of a block as free.
     pub(super) fn mark_free(&mut self, index: u32, order: Order) {
-        let spare = || self.spares.pop().map_or_else(Table::new, |spare| spare.0);
-        let table = self.tables[granule(index)].get_or_insert_with(spare);
+        let table = self.tables[granule(index)].as_mut();
+        let table = table.expect("it was made with the first block");
         for (word, mask) in words(index, order) {
             table.free[word] |= mask;
         }

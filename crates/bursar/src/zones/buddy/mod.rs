@@ -73,7 +73,7 @@ impl Buddy {
         }
     }
 
-    /// Returns whether a [`SpareTable`] is welcome. Without a spare one, a table is made when it is needed.
+    /// Returns whether a [`SpareTable`] is welcome. Without a spare one, the allocation that needs a table makes it.
     pub fn wants_table(&self) -> bool {
         self.frames.spares.len() < frames::SPARES
     }
@@ -182,6 +182,10 @@ impl Buddy {
 
     fn alloc_never_used(&mut self, order: Order) -> Option<Block> {
         let index = self.never_used_from();
+        // Also for a block that is not cut: its free must find a table.
+        if self.never_used.pages() == 0 || !self.frames.make_table(index) {
+            return None;
+        }
         let block = self.never_used.take()?;
         assert_eq!(
             self.frames.index(block.pfn()),
@@ -189,7 +193,6 @@ impl Buddy {
             "the span is of another zone"
         );
         if order == Order::MAX {
-            // Not cut, so it needs no frames.
             return Some(block);
         }
         self.frames.mark_free(index, Order::MAX);

@@ -198,7 +198,9 @@ impl<M: Machine> Zone<M> {
         if mark == Mark::Low && self.free_pages() < least {
             return 0;
         }
-        blocks.reserve(count);
+        if blocks.try_reserve(count).is_err() {
+            return 0;
+        }
         let mut buddy = self.buddy_with_table(Work::Alloc);
         let mut taken = 0;
         while taken < count && buddy.free_pages() >= least && !self.is_due(&buddy, taken) {
@@ -236,11 +238,20 @@ impl<M: Machine> Zone<M> {
         }
     }
 
+    /// Gives one block to the buddy.
+    pub(super) fn give_one(&self, block: Block, work: Work) {
+        let mut buddy = self.buddy_with_table(work);
+        buddy.gave(block.order().pages());
+        buddy.free(block);
+        self.machine.touch_frames(1);
+        self.note_free(&buddy);
+    }
+
     /// Locks the buddy. If the buddy wants a table, makes it before taking the lock.
     fn buddy_with_table(&self, work: Work) -> BuddyHold<'_, M> {
         // Relaxed: a hint. If it is wrong, a table is made in vain, or under the lock.
         let wants = self.hints.wants_table.load(Ordering::Relaxed);
-        let table = wants.then(SpareTable::new);
+        let table = wants.then(SpareTable::new).flatten();
         let mut buddy = self.buddy(work);
         drop(table.and_then(|table| buddy.add_table(table)));
         buddy
