@@ -101,9 +101,10 @@ mod tests {
     #[test]
     fn a_look_does_not_touch_what_waits() {
         // For minutes, if it does.
-        let mut merge = Merge::default();
-        merge.events = (0..300_000).map(|nth| lost(u64::MAX - nth, 0)).collect();
-        merge.seen_until_ns = 1;
+        let mut merge = Merge {
+            events: (0..300_000).map(|nth| lost(u64::MAX - nth, 0)).collect(),
+            ..Merge::default()
+        };
         let mut visited = 0;
         for _ in 0..300_000 {
             merge.visit_until(1, |_| visited += 1);
