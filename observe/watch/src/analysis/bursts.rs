@@ -253,7 +253,7 @@ impl Bursts {
         for cpu in cpus {
             self.end(cpu);
         }
-        self.done.sort_by_key(|burst| burst.start_ns);
+        self.done.sort_by_key(|burst| (burst.start_ns, burst.cpu));
         prove(&mut self.done, waits);
         (self.done, self.gaps.map(Release::from), self.left_out)
     }

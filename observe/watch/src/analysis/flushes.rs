@@ -124,7 +124,7 @@ impl Flushes {
         for open in std::mem::take(&mut self.open).into_values() {
             self.close(open);
         }
-        self.done.sort_by_key(|flush| flush.start_ns);
+        self.done.sort_by_key(|flush| (flush.start_ns, flush.cpu));
         (self.done, self.left_out)
     }
 }

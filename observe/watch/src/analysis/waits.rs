@@ -99,7 +99,7 @@ impl Waits {
                 wait.lock = LockKind::Zone;
             }
         }
-        self.done.sort_by_key(|wait| wait.start_ns);
+        self.done.sort_by_key(|wait| (wait.start_ns, wait.cpu));
         let others = self.done.iter().filter(|wait| wait.lock == LockKind::Other);
         let unnamed = others.filter(|wait| !self.named.contains(&wait.address));
         let unnamed = unnamed.count();
