@@ -51,7 +51,8 @@ impl Refreshes {
     }
 
     pub fn finish(mut self) -> (Vec<Refresh>, u64) {
-        self.done.sort_by_key(|refresh| (refresh.start_ns, refresh.cpu));
+        self.done
+            .sort_by_key(|refresh| (refresh.start_ns, refresh.cpu));
         (self.done, self.left_out)
     }
 }

@@ -150,7 +150,8 @@ impl Upkeeps {
     }
 
     pub fn finish(mut self) -> Vec<Upkeep> {
-        self.done.sort_by_key(|upkeep| (upkeep.start_ns, upkeep.cpu));
+        self.done
+            .sort_by_key(|upkeep| (upkeep.start_ns, upkeep.cpu));
         self.done
     }
 }
