@@ -11,7 +11,7 @@ use std::io::{self, BufReader, BufWriter, Read, Write};
 use serde::{Deserialize, Serialize};
 
 use crate::seen::Seen;
-use crate::shown::is_obeyed;
+use crate::shown::{is_obeyed, shown};
 use crate::writer::Writer;
 
 /// Name of the format, and its version.
@@ -51,7 +51,8 @@ impl fmt::Display for RecordingError {
                 f,
                 "it is longer than a recording may be ({FILE_BYTES_MAX} bytes)"
             ),
-            Self::Form(why) => write!(f, "it is no whole recording: {why}"),
+            // serde quotes what the file has.
+            Self::Form(why) => write!(f, "it is no whole recording: {}", shown(&why.to_string())),
             Self::OutOfRange(what) => write!(f, "a value is out of range: {what}"),
         }
     }
