@@ -16,7 +16,7 @@ use bursar_machine::host::{Backend, allowed_cpus, pin_to};
 use bursar_serve::{Server, StartError};
 
 use crate::child::{self, End};
-use crate::filter::{limit_addresses, refuse};
+use crate::filter::refuse;
 use crate::library::{MIB, World, world};
 
 /// Refuses the calls of a case from now on.
@@ -140,6 +140,18 @@ fn a_start_that_failed_is_tried_again() {
         world().settle();
     });
     assert_eq!(ended.end, End::Well, "{}", ended.errors);
+}
+
+/// Lets the process have so many bytes of addresses more than now, or without a limit.
+fn limit_addresses(more: Option<u64>) {
+    let status = std::fs::read_to_string("/proc/self/statm").expect("a number of pages");
+    let pages: u64 = status.split(' ').next().unwrap().parse().expect("a number");
+    let limit = libc::rlimit {
+        rlim_cur: more.map_or(libc::RLIM_INFINITY, |more| pages * 4096 + more),
+        rlim_max: libc::RLIM_INFINITY,
+    };
+    // SAFETY: the structure is valid; the own soft limit may be changed.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &limit) }, 0);
 }
 
 /// Charges from some threads, pages, readings, and upkeep; then nothing is left.

@@ -3,8 +3,9 @@
 use std::fs::File;
 use std::io::{PipeWriter, Read, Seek, Write};
 use std::os::fd::AsRawFd;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::fork;
+pub use crate::fork::alone;
 
 /// Turns a hang into a failure; nothing else depends on it.
 const LIMIT_SECONDS: u32 = 60;
@@ -27,16 +28,10 @@ pub struct Ended {
     pub errors: String,
 }
 
-/// Waits until no other test runs: each forks, and most keep the CPUs busy.
-pub fn alone() -> MutexGuard<'static, ()> {
-    static TURN: Mutex<()> = Mutex::new(());
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Runs `work` in a forked child that forks for each of its cases, which end sooner.
 pub fn run_all(work: impl FnOnce(&mut PipeWriter)) -> Ended {
     run(|said| {
-        limit_time(20 * LIMIT_SECONDS);
+        fork::limit_time(20 * LIMIT_SECONDS);
         work(said);
     })
 }
@@ -45,20 +40,14 @@ pub fn run_all(work: impl FnOnce(&mut PipeWriter)) -> Ended {
 pub fn run(work: impl FnOnce(&mut PipeWriter)) -> Ended {
     let (mut read, mut write) = std::io::pipe().expect("a pipe");
     let mut errors = tempfile::tempfile().expect("a file for its errors");
-    // SAFETY: the child runs on with this thread alone. It uses memory and standard error only, which the C library and the standard
-    // library keep usable by it.
-    let pid = unsafe { libc::fork() };
-    assert!(pid >= 0, "{}", std::io::Error::last_os_error());
-    if pid == 0 {
+    let pid = fork::start(|| {
         begin(&errors);
-        let ran = catch_unwind(AssertUnwindSafe(|| work(&mut write)));
-        // SAFETY: ends the process at once, without destructors or handlers that wait for threads that are gone.
-        unsafe { libc::_exit(i32::from(ran.is_err())) };
-    }
+        work(&mut write);
+    });
     drop(write);
     let mut said = Vec::new();
     read.read_to_end(&mut said).expect("it ends");
-    let status = wait(pid);
+    let status = fork::wait(pid);
     let mut text = String::new();
     errors.rewind().expect("a file has a begin");
     errors.read_to_string(&mut text).expect("text");
@@ -83,7 +72,7 @@ fn begin(errors: &File) {
         rlim_cur: 0,
         rlim_max: 0,
     };
-    limit_time(LIMIT_SECONDS);
+    fork::limit_time(LIMIT_SECONDS);
     // SAFETY: the structure is valid, and both descriptors are open.
     unsafe {
         libc::setrlimit(libc::RLIMIT_CORE, &no_core);
@@ -96,23 +85,4 @@ fn begin(errors: &File) {
     std::panic::set_hook(Box::new(move |panic| {
         let _ = writeln!(&errors, "{panic}");
     }));
-}
-
-/// Ends this process after so many seconds.
-fn limit_time(seconds: u32) {
-    // SAFETY: an alarm without a handler ends the process, and touches no memory.
-    unsafe { libc::alarm(seconds) };
-}
-
-fn wait(pid: libc::pid_t) -> libc::c_int {
-    let mut status = 0;
-    loop {
-        // SAFETY: the child is ours, and `status` is a place to write to.
-        let ended = unsafe { libc::waitpid(pid, &mut status, 0) };
-        if ended == pid {
-            return status;
-        }
-        let error = std::io::Error::last_os_error();
-        assert_eq!(error.kind(), std::io::ErrorKind::Interrupted, "{error}");
-    }
 }

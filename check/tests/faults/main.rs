@@ -10,7 +10,11 @@ mod calls;
 mod child;
 #[path = "../../../crates/bursar/tests/common/cpus.rs"]
 mod cpus;
+#[path = "../../../crates/machine/tests/common/filter.rs"]
 mod filter;
+#[path = "../../../crates/bursar/tests/common/fork.rs"]
+#[allow(dead_code, reason = "a part is used here")]
+mod fork;
 mod interrupted;
 mod library;
 mod others;

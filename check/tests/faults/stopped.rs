@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bursar::{Counter, Freshness, Limits, Memory, Statistic};
 use bursar_machine::host::allowed_cpus;
+use bursar_rig::random::Random;
 
 use crate::child::{self, End};
 use crate::library::MIB;
@@ -80,13 +81,8 @@ fn run() {
             });
             threads.push(said.recv().unwrap());
         }
-        let mut random = 7_u64;
-        let mut below = |limit: usize| {
-            random = random
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1);
-            (random >> 33) as usize % limit
-        };
+        let mut random = Random::new(7);
+        let mut below = |limit: usize| random.below(limit as u64) as usize;
         let cpus_here = allowed_cpus();
         let mut charged = 0;
         for stop in 1..=STOPS {

@@ -6,7 +6,6 @@
 use std::io::ErrorKind;
 use std::net::Shutdown;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::thread;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -94,10 +93,9 @@ impl Poll {
                 Waited::Failed => {
                     // With fewer sockets it may work again.
                     connections.clear();
-                    if self.is_stopped() {
+                    if self.waits_for_stop() {
                         return;
                     }
-                    thread::sleep(Duration::from_nanos(GRACE_NS));
                     continue;
                 }
             };
@@ -153,9 +151,12 @@ impl Poll {
         Waited::Ready(sockets[1..].iter().map(PollFd::revents).collect())
     }
 
-    /// Whether the thread must end, asked without waiting.
-    fn is_stopped(&self) -> bool {
-        let received = rustix::net::recv(&self.stop, &mut [0; 1], RecvFlags::DONTWAIT);
+    /// Waits a moment, by another system call. Returns whether the thread must end.
+    fn waits_for_stop(&self) -> bool {
+        let moment = Duration::from_nanos(GRACE_NS);
+        // If the system refuses even that, the thread only waits for its end.
+        let _ = self.stop.set_read_timeout(Some(moment));
+        let received = rustix::net::recv(&self.stop, &mut [0; 1], RecvFlags::empty());
         !matches!(received, Err(Errno::AGAIN | Errno::INTR))
     }
 

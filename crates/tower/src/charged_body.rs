@@ -21,6 +21,9 @@ pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 /// A chunk of fewer bytes is copied: it would keep the whole buffer that it was read into, which nobody pays for. As large as the first buffer
 /// of an HTTP/1 connection of hyper.
 const COPIED_MAX: usize = 8 << 10;
+/// A longer body is not put together. Allocators keep freed blocks of megabytes: glibc does so in each of its arenas. The bodies of a tenant then
+/// take more memory than it may have.
+const WHOLE_MAX: u64 = 1 << 20;
 /// Bytes that the blocks of a chunk take beside its data, about. A body whose chunks are shorter on average pays for them.
 const CHUNK_MIN: u64 = 256;
 /// Short chunks that a body may begin with.
@@ -30,7 +33,7 @@ pin_project! {
     /// A request's body. Each chunk is charged to the request's group before it is handed on, until its last [`Bytes`] is dropped.
     ///
     /// While the memory is not there, the body reads nothing. So the connection reads nothing either, and TCP or HTTP/2 holds the
-    /// client back. A body that was reserved whole is handed on as one chunk, once all of it is there. Otherwise chunks
+    /// client back. A body of up to 1 MiB that was reserved whole is handed on as one chunk, once all of it is there. Otherwise chunks
     /// are copied: those of up to 8 KiB, and under [`crate::BodyPolicy::buffered`] all. If they have fewer than 256 bytes on average, each is charged as 256.
     ///
     /// Its error is that of the inner body, or a [`crate::BodyError`].
@@ -46,7 +49,7 @@ pin_project! {
 struct Intake {
     purse: Arc<Purse>,
     reserve: Reserve,
-    /// The body so far, if it is reserved whole and handed on as one.
+    /// The body so far, if it is handed on as one.
     whole: Option<Whole>,
     /// Bytes that were read and are not paid for.
     unpaid: Bytes,
@@ -180,13 +183,13 @@ impl<B> ChargedBody<B> {
             Reserve::Whole(_) => body.size_hint().exact(),
             Reserve::Window(_) | Reserve::Spent => None,
         };
-        let length = length.and_then(|length| usize::try_from(length).ok());
+        let length = length.filter(|&length| length <= WHOLE_MAX);
         let intake = Intake {
             purse,
             reserve,
             whole: length.map(|length| Whole {
                 data: Vec::new(),
-                length,
+                length: length as usize,
             }),
             unpaid: Bytes::new(),
             trailers: None,

@@ -27,7 +27,7 @@ impl Drop for Alone {
 }
 
 /// Kills this process after so many seconds; never if that is 0.
-fn limit_time(seconds: u32) {
+pub fn limit_time(seconds: u32) {
     // SAFETY: an alarm without a handler ends the process, and touches no memory.
     unsafe { libc::alarm(seconds) };
 }
@@ -37,26 +37,38 @@ fn limit_time(seconds: u32) {
 /// # Panics
 /// If the child panicked or was killed.
 pub fn in_child(work: impl FnOnce()) {
+    let status = wait(start(|| {
+        limit_time(LIMIT_SECONDS);
+        work();
+    }));
+    assert!(libc::WIFEXITED(status), "the child was killed: {status:#x}");
+    assert_eq!(libc::WEXITSTATUS(status), 0, "the child failed");
+}
+
+/// Forks, and runs `work` in the child, which ends with 1 if that panics. Returns the child's number.
+pub fn start(work: impl FnOnce()) -> libc::pid_t {
     // SAFETY: the child runs on with this thread alone; what it uses of the C library (memory, standard error) is kept
     // usable by it.
     let pid = unsafe { libc::fork() };
     assert!(pid >= 0, "{}", std::io::Error::last_os_error());
     if pid == 0 {
-        limit_time(LIMIT_SECONDS);
         let code = i32::from(catch_unwind(AssertUnwindSafe(work)).is_err());
         // SAFETY: ends the process at once, without destructors or handlers that wait for threads that are gone.
         unsafe { libc::_exit(code) };
     }
+    pid
+}
+
+/// Waits for the end of a child; returns its status.
+pub fn wait(pid: libc::pid_t) -> libc::c_int {
     let mut status = 0;
     loop {
         // SAFETY: the child is ours, and `status` is a place to write to.
         let ended = unsafe { libc::waitpid(pid, &mut status, 0) };
         if ended == pid {
-            break;
+            return status;
         }
         let error = std::io::Error::last_os_error();
         assert_eq!(error.kind(), std::io::ErrorKind::Interrupted, "{error}");
     }
-    assert!(libc::WIFEXITED(status), "the child was killed: {status:#x}");
-    assert_eq!(libc::WEXITSTATUS(status), 0, "the child failed");
 }

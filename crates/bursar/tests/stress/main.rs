@@ -12,13 +12,13 @@ mod common;
 mod handlers;
 mod returns;
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::Scope;
 
-use bursar::{Host, Machine};
+use bursar::{Bytes, Host, Machine};
 use bursar_check::model::Before;
-use bursar_machine::host::allowed_cpus;
+use bursar_machine::host::{allowed_cpus, resident};
 use common::child::fork_beside_threads;
 use common::site::{DEPARTMENT_MAX, Held, Site, TENANT_MAX};
 use common::{Leaves, Random, cpus, crew, seed};
@@ -27,6 +27,10 @@ use common::{Leaves, Random, cpus, crew, seed};
 const SECONDS: u64 = 16;
 /// Kinds of stress, which share the time.
 const KINDS: u64 = 7;
+/// A kind that runs for so long must not grow: before that, allocators and stacks may still.
+const FLAT_MIN_NS: u64 = 60_000_000_000;
+/// Growth by the kernel's batched counters, and by freed blocks that the allocator keeps.
+const GROWTH_BYTES: u64 = 4 << 20;
 
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
@@ -34,8 +38,11 @@ static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 struct Stage {
     _turn: MutexGuard<'static, ()>,
     host: Host,
+    begin_ns: u64,
     end_ns: u64,
     seed: u64,
+    /// The most bytes in memory, by half of the time.
+    resident: [AtomicU64; 2],
 }
 
 impl Stage {
@@ -49,17 +56,28 @@ impl Stage {
                 .expect("BURSAR_STRESS_SECONDS must be a whole number of seconds")
         });
         let host = Host::start().expect("the host starts");
+        let begin_ns = host.now_ns();
         Self {
-            end_ns: host.now_ns() + seconds * 1_000_000_000 / KINDS,
+            begin_ns,
+            end_ns: begin_ns + seconds * 1_000_000_000 / KINDS,
             host,
             seed: seed(),
+            resident: Default::default(),
             _turn: turn,
         }
     }
 
     /// Whether the time is up. Each kind does its least number of rounds first.
     fn is_over(&self) -> bool {
+        self.note_resident();
         self.host.now_ns() >= self.end_ns
+    }
+
+    /// To be called about evenly over the time.
+    fn note_resident(&self) {
+        let half = usize::from(self.left_ns() < (self.end_ns - self.begin_ns) / 2);
+        let bytes = resident().expect("a size").bytes;
+        self.resident[half].fetch_max(bytes, Ordering::Relaxed);
     }
 
     fn left_ns(&self) -> u64 {
@@ -69,6 +87,19 @@ impl Stage {
     /// Random numbers of one thread.
     fn random(&self, stream: u64) -> Random {
         Random(Random(self.seed ^ stream << 32).next())
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        let [first, second] = self.resident.each_mut().map(|most| *most.get_mut());
+        let seconds = (self.end_ns - self.begin_ns) / 1_000_000_000;
+        let [most, later] = [first, second].map(Bytes);
+        println!("{seconds} s; resident at most {most} in the first half, {later} in the second");
+        if self.end_ns - self.begin_ns >= FLAT_MIN_NS && !std::thread::panicking() {
+            let bound = first + first / 10 + GROWTH_BYTES;
+            assert!(second <= bound, "memory grew from {most} to {later}");
+        }
     }
 }
 

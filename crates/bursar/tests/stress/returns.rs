@@ -200,6 +200,7 @@ fn tasks_that_return_at_once() {
             let mut random = stage.random(groups << 8 | 100);
             while rounds < least || stage.host.now_ns() < part_end_ns {
                 rounds += 1;
+                stage.note_resident();
                 // No stock is left from the round before.
                 tenant.set_max(0);
                 tenant.set_max(u64::MAX);

@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::num::NonZero;
 
 use bursar::{Limits, Memory};
 use bursar_tower::BodyLayer;
@@ -9,14 +10,13 @@ use tokio::time::Instant;
 
 use crate::{Result, listen, policy, routes, tenants};
 
-const BODY_BYTES: usize = 1 << 20;
 const PAIRS: usize = 400;
-/// Requests of one turn.
-const TURN: usize = 20;
+/// MiB that the requests of one turn send, about.
+const TURN_MIB: usize = 20;
 
 /// Turns alternate between the servers, and a ratio is taken within each pair. Each turn has a connection of its own, because hyper
 /// chooses the size of reads by what the connection has seen.
-pub(crate) async fn show() -> Result<()> {
+pub(crate) async fn show(mib: NonZero<usize>) -> Result<()> {
     let memory = Memory::builder().ticker(true).build()?;
     let acme = memory.root().child("acme", Limits::max(256 << 20))?;
     let without = routes().layer(tenants(&acme, &acme));
@@ -24,10 +24,10 @@ pub(crate) async fn show() -> Result<()> {
         .layer(BodyLayer::new(policy))
         .layer(tenants(&acme, &acme));
     let servers = [listen(without).await?, listen(with).await?];
-    println!("| body of 1 MiB | time | without, us | with, us | ratio, median | quartiles |");
+    println!("| body of {mib} MiB | time | without, us | with, us | ratio, median | quartiles |");
     println!("|---|---|---|---|---|---|");
     for path in ["/count", "/keep", "/collect"] {
-        let line = tokio::task::spawn_blocking(move || compare(servers, path)).await??;
+        let line = tokio::task::spawn_blocking(move || compare(servers, path, mib)).await??;
         println!("{line}");
     }
     Ok(())
@@ -45,11 +45,12 @@ fn cpu_time() -> Result<f64> {
 }
 
 /// One turn: seconds that a request took, elapsed and of CPUs.
-fn turn(server: SocketAddr, request: &[u8]) -> Result<[f64; 2]> {
+fn turn(server: SocketAddr, request: &[u8], mib: NonZero<usize>) -> Result<[f64; 2]> {
+    let requests = (TURN_MIB / mib).max(1);
     let mut stream = TcpStream::connect(server)?;
-    let end = format!("\r\n\r\n{BODY_BYTES}");
+    let end = format!("\r\n\r\n{}", mib.get() << 20);
     let (began, before) = (Instant::now(), cpu_time()?);
-    for _ in 0..TURN {
+    for _ in 0..requests {
         stream.write_all(request)?;
         let (mut answer, mut part) = (Vec::new(), [0; 512]);
         while !answer.ends_with(end.as_bytes()) {
@@ -61,24 +62,25 @@ fn turn(server: SocketAddr, request: &[u8]) -> Result<[f64; 2]> {
         }
     }
     let taken = [began.elapsed().as_secs_f64(), cpu_time()? - before];
-    Ok(taken.map(|taken| taken / TURN as f64))
+    Ok(taken.map(|taken| taken / requests as f64))
 }
 
-fn quartile(values: &mut [f64], quarter: usize) -> f64 {
+pub(crate) fn quartile(values: &mut [f64], quarter: usize) -> f64 {
     values.sort_by(f64::total_cmp);
     values[(values.len() - 1) * quarter / 4]
 }
 
-fn compare(servers: [SocketAddr; 2], path: &str) -> Result<String> {
-    let head = format!("POST {path} HTTP/1.1\r\nhost: x\r\ncontent-length: {BODY_BYTES}\r\n\r\n");
-    let request = [head.as_bytes(), &vec![7; BODY_BYTES]].concat();
+fn compare(servers: [SocketAddr; 2], path: &str, mib: NonZero<usize>) -> Result<String> {
+    let length = mib.get() << 20;
+    let head = format!("POST {path} HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n\r\n");
+    let request = [head.as_bytes(), &vec![7; length]].concat();
     let mut pairs = Vec::new();
     for pair in 0..PAIRS {
         // Each is first in every other pair.
         let first = pair % 2;
         let mut taken = [[0.0; 2]; 2];
         for server in [first, 1 - first] {
-            taken[server] = turn(servers[server], &request)?;
+            taken[server] = turn(servers[server], &request, mib)?;
         }
         pairs.push(taken);
     }

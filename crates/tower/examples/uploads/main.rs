@@ -6,19 +6,24 @@
 //! ```sh
 //! cargo run --release -p bursar-tower --example uploads             # a few uploads
 //! cargo run --release -p bursar-tower --example uploads -- full     # all; some minutes
+//! cargo run --release -p bursar-tower --example uploads -- beside   # the other tenant's p99, with uploads and without, in pairs; some minutes
 //! cargo run --release -p bursar-tower --example uploads -- cost     # the time of a body of 1 MiB, with the layer and without
+//! cargo run --release -p bursar-tower --example uploads -- cost 16  # of 16 MiB
 //! ```
 
+mod beside;
 mod client;
 mod cost;
 
 use std::alloc::System;
 use std::error::Error;
 use std::net::SocketAddr;
+use std::num::NonZero;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use axum::body::Body;
+use axum::extract::DefaultBodyLimit;
 use axum::http::Request;
 use axum::{Router, routing::post};
 use bursar::{Bytes, Freshness, Group, Limits, Memory};
@@ -68,6 +73,7 @@ pub(crate) fn routes() -> Router {
         .route("/count", post(count))
         .route("/keep", post(keep))
         .route("/collect", post(collect))
+        .layer(DefaultBodyLimit::disable())
 }
 
 /// The policy of each path.
@@ -128,12 +134,14 @@ async fn main() -> Result<()> {
     match arguments[..] {
         [] => show(QUICK).await,
         ["full"] => show(FULL).await,
-        ["cost"] => cost::show().await,
+        ["beside"] => beside::show().await,
+        ["cost"] => cost::show(NonZero::<usize>::MIN).await,
+        ["cost", mib] => cost::show(mib.parse()?).await,
         ["upload", address, path, count, seconds] => {
             client::upload(address.parse()?, path, count.parse()?, seconds.parse()?).await
         }
         ["ask", address] => client::ask(address.parse()?).await,
-        _ => Err("usage: uploads [full|cost]".into()),
+        _ => Err("usage: uploads [full | beside | cost [MIB]]".into()),
     }
 }
 
@@ -160,7 +168,8 @@ async fn said(child: Child) -> Result<String> {
     Ok(String::from_utf8(output.stdout)?.trim().to_owned())
 }
 
-async fn show(scale: Scale) -> Result<()> {
+/// A server with the two tenants, of which `acme` has the limit.
+async fn serve() -> Result<(Memory, Group, String)> {
     let memory = Memory::builder().ticker(true).build()?;
     let acme = memory.root().child("acme", Limits::max(LIMIT_BYTES))?;
     let other = memory.root().child("other", Limits::none())?;
@@ -168,6 +177,18 @@ async fn show(scale: Scale) -> Result<()> {
         .layer(BodyLayer::new(policy))
         .layer(tenants(&acme, &other));
     let address = listen(app).await?.to_string();
+    Ok((memory, acme, address))
+}
+
+/// Times of the other tenant's requests for so long without uploads.
+async fn ask_alone(address: &str, time: Duration) -> Result<String> {
+    let others = child("0", &["ask", address])?;
+    tokio::time::sleep(time).await;
+    said(others).await
+}
+
+async fn show(scale: Scale) -> Result<()> {
+    let (memory, acme, address) = serve().await?;
     let bytes = Bytes(UPLOAD_BYTES);
     let count = scale.uploads.to_string();
     println!("{count} uploads of {bytes}, limit {}", Bytes(LIMIT_BYTES));
@@ -176,9 +197,10 @@ async fn show(scale: Scale) -> Result<()> {
     );
     println!("|---|---|---|---|---|---|---|---|---|");
     let alone = async || -> Result<()> {
-        let others = child("0", &["ask", &address])?;
-        tokio::time::sleep(scale.alone).await;
-        let (seconds, asked) = (scale.alone.as_secs(), said(others).await?);
+        let (seconds, asked) = (
+            scale.alone.as_secs(),
+            ask_alone(&address, scale.alone).await?,
+        );
         println!("| none | | | {seconds} | | | {asked} |");
         Ok(())
     };

@@ -15,8 +15,8 @@ mod process;
 mod text;
 
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 pub use args::{EXAMPLES, Explore};
 use bursar_check::explore::{Campaign, Document, Target, targets};
@@ -88,8 +88,9 @@ fn search(
     let of_all = Campaign::new(targets, seed, explore.from, explore.schedules);
     let progress = Progress::new(of_all.schedules(), global);
     progress.begin(&format!("seed {seed}"), "");
+    let failed = OnceLock::new();
     let run = |campaign: &Campaign| {
-        campaign.run(&stop, &process::explore(seed), &|ended, name| {
+        campaign.run(&stop, &process::explore(seed, &failed), &|ended, name| {
             progress.advance(ended, name);
         })
     };
@@ -107,5 +108,8 @@ fn search(
         }
     };
     progress.say_rate("schedules");
-    Ok(document)
+    match failed.into_inner() {
+        Some(reason) => Err(Failure::unavailable(reason)),
+        None => Ok(document),
+    }
 }

@@ -1,22 +1,21 @@
 //! Processes that explore some of the schedules.
 
-use std::io::Write;
 use std::process::{Command, Stdio};
+use std::sync::OnceLock;
 
 use bursar_check::explore::{InAProcess, Target, Told};
 use serde_json::Value;
 
-/// Explores schedules of a seed by this program's own command line. Its error messages go where this process's go. A process that
-/// cannot be started, or ends early without an interruption, is told there too.
-pub fn explore(seed: u64) -> Box<InAProcess<'static>> {
+/// Explores schedules of a seed by this program's own command line. Its error messages go where this process's go. `failed` gets the reason
+/// why a process could not be started, or ended early without an interruption.
+pub fn explore(seed: u64, failed: &OnceLock<String>) -> Box<InAProcess<'_>> {
     Box::new(move |target, first, count| {
-        let explored = explore_piece(seed, target, first, count);
-        explored.unwrap_or_else(|reason| {
-            let _ = writeln!(
-                std::io::stderr(),
-                "error: cannot explore {} in another process: {reason}",
-                target.name()
-            );
+        explore_piece(seed, target, first, count).unwrap_or_else(|reason| {
+            let name = target.name();
+            // The first reason is enough.
+            let _ = failed.set(format!(
+                "cannot explore {name} in another process: {reason}"
+            ));
             None
         })
     })

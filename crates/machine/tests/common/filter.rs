@@ -29,15 +29,3 @@ pub fn refuse(calls: &[libc::c_long], errno: libc::c_int) -> bool {
             && libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &program) == 0
     }
 }
-
-/// Lets the process have so many bytes of addresses more than now, or without a limit.
-pub fn limit_addresses(more: Option<u64>) {
-    let status = std::fs::read_to_string("/proc/self/statm").expect("a number of pages");
-    let pages: u64 = status.split(' ').next().unwrap().parse().expect("a number");
-    let limit = libc::rlimit {
-        rlim_cur: more.map_or(libc::RLIM_INFINITY, |more| pages * 4096 + more),
-        rlim_max: libc::RLIM_INFINITY,
-    };
-    // SAFETY: the structure is valid; the own soft limit may be changed.
-    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &limit) }, 0);
-}
