@@ -33,3 +33,6 @@ pub fn report(report: &Report, global: &Global) -> Result<ExitCode, Failure> {
     output.write(&text, |form| table::run(&documents, form, global.verbose))?;
     Ok(format::exit_code(&documents))
 }
+
+#[cfg(test)]
+mod tests;

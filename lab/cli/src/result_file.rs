@@ -49,6 +49,12 @@ pub fn parse(name: String, text: &[u8]) -> Result<Source, Failure> {
     for header in headers {
         check_version(&header).map_err(refused)?;
     }
+    let values: Vec<Value> = one_or_several(text).map_err(refused)?;
+    if let Some(text) = values.iter().find_map(unprintable) {
+        let text: String = text.chars().take(60).collect();
+        return Err(refused(foreign(&format!("it has the text {text:?}"))));
+    }
+    drop(values);
     let documents: Vec<Document> = one_or_several(text).map_err(refused)?;
     for document in &documents {
         document
@@ -56,6 +62,23 @@ pub fn parse(name: String, text: &[u8]) -> Result<Source, Failure> {
             .map_err(|problem| refused(foreign(&problem)))?;
     }
     Ok(Source { name, documents })
+}
+
+/// A text of the document that a terminal might obey instead of showing it.
+fn unprintable(value: &Value) -> Option<&str> {
+    let obeyed = |text: &&str| {
+        let mut letters = text.chars();
+        letters.any(|it| !matches!(it, '"' | '\'' | '\\') && it.escape_debug().len() > 1)
+    };
+    match value {
+        Value::String(text) => Some(text.as_str()).filter(obeyed),
+        Value::Array(values) => values.iter().find_map(unprintable),
+        Value::Object(values) => {
+            let key = values.keys().map(String::as_str).find(obeyed);
+            key.or_else(|| values.values().find_map(unprintable))
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => None,
+    }
 }
 
 fn check_version(header: &Header) -> Result<(), String> {
