@@ -29,12 +29,12 @@ fn damage(random: &mut Random, value: &mut Value, texts: &[String]) {
     match value {
         Value::Array(values) if !values.is_empty() && !random.happens(8) => {
             let at = below(random, values.len());
-            return damage(random, &mut values[at], texts);
+            damage(random, &mut values[at], texts)
         }
         Value::Object(values) if !values.is_empty() && !random.happens(12) => {
             let at = below(random, values.len());
             let inner = values.values_mut().nth(at).expect("so many");
-            return damage(random, inner, texts);
+            damage(random, inner, texts)
         }
         Value::Array(values) => match random.below(4) {
             0 => values.clear(),
