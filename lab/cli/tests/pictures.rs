@@ -68,7 +68,7 @@ fn pages_are_complete_in_themselves() {
 
 #[test]
 fn hostile_names_stay_texts() {
-    const HOSTILE: &str = "</td></text><script>alert(1)</script>\"'&\u{1}{{ 1 }}";
+    const HOSTILE: &str = "</td></text><script>alert(1)</script>\"'&{{ 1 }}";
     let result = Scratch::new("hostile.json");
     let output = simulated(&["-o", result.path()]);
     succeeded(&output);
@@ -86,6 +86,14 @@ fn hostile_names_stay_texts() {
     assert_complete(&page);
     assert!(!page.contains("<script"));
     assert!(page.contains("{{ 1 }}"));
+    // A terminal would obey this one.
+    document["title"] = "\u{1b}[2J".into();
+    std::fs::write(&result.0, document.to_string()).expect("a temporary file");
+    common::assert_refused(
+        &["report", result.path()],
+        2,
+        r#"it has the text "\u{1b}[2J""#,
+    );
 }
 
 #[test]
