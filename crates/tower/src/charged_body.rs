@@ -21,8 +21,8 @@ pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 /// A chunk of fewer bytes is copied: it would keep the whole buffer that it was read into, which nobody pays for. As large as the first buffer
 /// of an HTTP/1 connection of hyper.
 const COPIED_MAX: usize = 8 << 10;
-/// A longer body is not put together. Allocators keep freed blocks of megabytes: glibc does so in each of its arenas. The bodies of a tenant then
-/// take more memory than it may have.
+/// A longer body is not put together. glibc keeps freed blocks of megabytes in each of its arenas, so the bodies of a tenant would take more
+/// memory than it may have. Up to here one block saves the handler's own copy. `uploads full` and `uploads cost` show both.
 const WHOLE_MAX: u64 = 1 << 20;
 /// Bytes that the blocks of a chunk take beside its data, about. A body whose chunks are shorter on average pays for them.
 const CHUNK_MIN: u64 = 256;

@@ -5,7 +5,6 @@ use std::io::ErrorKind;
 use std::path::Path;
 
 use bursar_experiments::document::{Document, SCHEMA};
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_json::error::Category;
@@ -18,12 +17,6 @@ pub struct Source {
     pub name: String,
     /// One document for each experiment and point.
     pub documents: Vec<Document>,
-}
-
-/// Keys of every version of the document.
-#[derive(Deserialize)]
-struct Header {
-    schema: Option<Value>,
 }
 
 /// The documents of a file.
@@ -42,19 +35,17 @@ pub fn read(path: &Path) -> Result<Source, Failure> {
 /// The documents of a file's contents.
 pub fn parse(name: String, text: &[u8]) -> Result<Source, Failure> {
     let refused = |problem: String| Failure::usage(format!("{name}: {problem}"));
-    let headers: Vec<Header> = one_or_several(text).map_err(refused)?;
-    if headers.is_empty() {
+    let values: Vec<Value> = one_or_several(text).map_err(refused)?;
+    if values.is_empty() {
         return Err(refused("holds no result".to_owned()));
     }
-    for header in headers {
-        check_version(&header).map_err(refused)?;
+    for value in values {
+        check_version(&value).map_err(refused)?;
+        if let Some(text) = unprintable(&value) {
+            let text: String = text.chars().take(60).collect();
+            return Err(refused(foreign(&format!("it has the text {text:?}"))));
+        }
     }
-    let values: Vec<Value> = one_or_several(text).map_err(refused)?;
-    if let Some(text) = values.iter().find_map(unprintable) {
-        let text: String = text.chars().take(60).collect();
-        return Err(refused(foreign(&format!("it has the text {text:?}"))));
-    }
-    drop(values);
     let documents: Vec<Document> = one_or_several(text).map_err(refused)?;
     for document in &documents {
         document
@@ -81,8 +72,8 @@ fn unprintable(value: &Value) -> Option<&str> {
     }
 }
 
-fn check_version(header: &Header) -> Result<(), String> {
-    match &header.schema {
+fn check_version(document: &Value) -> Result<(), String> {
+    match document.get("schema") {
         None => Err(foreign("it has no key `schema`")),
         Some(schema) if *schema == SCHEMA => Ok(()),
         Some(other) => Err(format!(

@@ -197,10 +197,8 @@ async fn show(scale: Scale) -> Result<()> {
     );
     println!("|---|---|---|---|---|---|---|---|---|");
     let alone = async || -> Result<()> {
-        let (seconds, asked) = (
-            scale.alone.as_secs(),
-            ask_alone(&address, scale.alone).await?,
-        );
+        let seconds = scale.alone.as_secs();
+        let asked = ask_alone(&address, scale.alone).await?;
         println!("| none | | | {seconds} | | | {asked} |");
         Ok(())
     };

@@ -17,10 +17,11 @@ use crate::{format, result_file};
 /// Documents of the real command, one of each experiment.
 const CORPUS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/result");
 const DOCUMENTS: u64 = 300;
-/// Texts that end elements, attributes and documents, or move a terminal's cursor.
-const HOSTILE: [&str; 2] = [
+/// Texts that end elements, attributes and documents, that move a terminal's cursor, or that turn the direction of what follows.
+const HOSTILE: [&str; 3] = [
     "<script>alert('x')</script> & \"]]> -->",
-    "\u{0}\u{1b}[31m\u{202e}",
+    "\u{0}\u{1b}[31m",
+    "\u{202e}",
 ];
 
 /// Changes one place of a document, at any depth.
@@ -67,8 +68,9 @@ fn damage(random: &mut Random, value: &mut Value, texts: &[String]) {
         Value::String(text) => {
             *text = match random.below(8) {
                 0 => String::new(),
-                1..4 => HOSTILE[0].to_owned(),
-                4 => HOSTILE[1].to_owned(),
+                1..3 => HOSTILE[0].to_owned(),
+                3 => HOSTILE[1].to_owned(),
+                4 => HOSTILE[2].to_owned(),
                 5 => "long ".repeat(200),
                 _ => texts[below(random, texts.len())].clone(),
             };
@@ -90,6 +92,7 @@ fn texts(value: &Value, all: &mut Vec<String>) {
 
 /// No text of a document becomes part of the page's structure, and none moves a terminal's cursor.
 fn check(documents: &[Document], place: &str) {
+    let is_harmful = |it: &char| *it != '\n' && (it.is_control() || *it == '\u{202e}');
     let form = |width| Markup::Terminal {
         color: false,
         width,
@@ -97,14 +100,12 @@ fn check(documents: &[Document], place: &str) {
     for (is_verbose, width) in [(false, Some(80)), (true, None)] {
         let text = format::documents(documents, Format::Table, form(width), is_verbose);
         let text = text.unwrap_or_else(|error| panic!("{place}: {error:?}"));
-        let harmful = text.chars().find(|&it| it != '\n' && it.is_control());
-        assert_eq!(harmful, None, "{place}: {text:?}");
+        assert_eq!(text.chars().find(is_harmful), None, "{place}: {text:?}");
     }
     let page = format::documents(documents, Format::Html, form(None), false);
     let page = page.unwrap_or_else(|error| panic!("{place}: {error:?}"));
     assert!(!page.contains("<script"), "{place}: {page}");
-    let harmful = page.chars().find(|&it| it != '\n' && it.is_control());
-    assert_eq!(harmful, None, "{place}: {page:?}");
+    assert_eq!(page.chars().find(is_harmful), None, "{place}: {page:?}");
     for picture in page.split("<svg").skip(1) {
         let end = picture.find("</svg>").expect("its end");
         let picture = format!("<svg{}</svg>", &picture[..end]);
