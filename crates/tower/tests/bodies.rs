@@ -214,7 +214,8 @@ async fn a_long_body_is_reserved_whole_and_handed_on_as_it_comes() {
     let mut body = open(&group, BodyPolicy::buffered(), sent).await.unwrap();
     for _ in 0..4 {
         send(&client, length / 4);
-        assert_eq!(chunk(&mut body).await.len(), length / 4);
+        let next = tokio::time::timeout(Duration::from_secs(1), chunk(&mut body));
+        assert_eq!(next.await.expect("it does not wait").len(), length / 4);
     }
     drop(client);
     assert!(body.frame().await.is_none());
