@@ -127,6 +127,20 @@ fn a_result_with_a_wrong_key_is_refused_with_the_key() {
 }
 
 #[test]
+fn a_result_with_a_name_twice_is_refused_with_the_name() {
+    let good = result("name-twice", &[]);
+    let document = parsed(&["report", "-fjson", good.path()]);
+    let first = &document["variants"][0];
+    let two = with_value("two", &good, "/variants", json!([first, first]));
+    assert_refused(&["report", two.path()], 2, "two variants `combining`");
+    let reads = format!("\"broken_reads\":{}", first["metrics"]["broken_reads"]);
+    let text = document.to_string();
+    let twice = file("twice", &text.replacen(&reads, &format!("{reads},{reads}"), 1));
+    let message = "`combining` has `broken_reads` twice";
+    assert_refused(&["report", twice.path()], 2, message);
+}
+
+#[test]
 fn figures_of_hosts_and_simulated_ones_say_what_they_are() {
     let simulated = result("kind-sim", &[]);
     let host = Scratch::new("kind-host");

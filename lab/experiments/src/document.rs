@@ -1,5 +1,6 @@
 //! The document of a run, which `bursar-lab run -f json` prints and `bursar-lab report` reads.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use serde::de::{MapAccess, Visitor};
@@ -266,7 +267,13 @@ impl Document {
     /// # Errors
     /// A description of the defect.
     pub fn check(&self) -> Result<(), String> {
+        if let Some(name) = twice(self.variants.iter().map(|variant| &*variant.name)) {
+            return Err(format!("it has two variants `{name}`"));
+        }
         for variant in &self.variants {
+            if let Some(name) = twice(variant.metrics.iter().map(|(name, _)| name)) {
+                return Err(format!("`{}` has `{name}` twice", variant.name));
+            }
             let seeds = &variant.ran_seeds;
             if !seeds.is_sorted_by(|one, next| one < next) {
                 return Err(format!(
@@ -338,4 +345,10 @@ impl Document {
         self.verdicts
             .retain_mut(|verdict| verdict.judge(metric, draws));
     }
+}
+
+/// Returns a name that is there more than once.
+fn twice<'a>(mut names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let mut seen = BTreeSet::new();
+    names.find(|name| !seen.insert(*name))
 }
