@@ -375,3 +375,79 @@ impl<M: Machine> PageCounter<M> {
         self.peak.fetch_max(usage, MemoryOrder::Relaxed);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use bursar_machine::Host;
+
+    use super::*;
+
+    const MAX: u64 = 100;
+
+    /// A group of one shard with that limit.
+    fn limited() -> PageCounter<Host> {
+        let counter = PageCounter::new(1).expect("memory");
+        counter.begin_life(
+            Limits {
+                max: MAX,
+                ..Limits::none()
+            },
+            Owner::NOBODY,
+        );
+        counter
+    }
+
+    #[test]
+    fn a_usage_below_zero_is_no_peak() {
+        let counter = limited();
+        counter.lower(10);
+        counter.raise(5);
+        assert_eq!(counter.peak.load(MemoryOrder::Full), 0);
+        counter.raise(20);
+        assert_eq!(counter.peak.load(MemoryOrder::Full), 15);
+    }
+
+    #[test]
+    fn a_claim_that_reaches_the_limit_is_not_above_it() {
+        let counter = limited();
+        assert!(!counter.claim_anyway(MAX));
+        assert_eq!(counter.overshot.load(MemoryOrder::Full), 0);
+        assert!(counter.claim_anyway(1));
+        assert_eq!(counter.overshot.load(MemoryOrder::Full), MAX + 1);
+    }
+
+    /// Another task gave up 5 bytes too many, and has not corrected that yet.
+    #[test]
+    fn a_claim_that_others_took_is_given_up_once() {
+        let counter = limited();
+        counter.bytes.claimed.fetch_sub(5, MemoryOrder::Full);
+        assert_eq!(counter.take_claim(3), 0);
+        counter.bytes.claimed.fetch_add(7, MemoryOrder::Full);
+        assert_eq!(counter.take_claim(3), 2);
+        assert_eq!(counter.claimed(), 0);
+    }
+
+    #[test]
+    fn there_is_no_room_for_stock_while_a_group_is_drained_or_waited_for() {
+        let counter = limited();
+        counter.add_claim(10);
+        assert_eq!(counter.room_beside(20), Some(MAX - 30));
+        assert_eq!(counter.room_beside(MAX - 10), Some(0));
+        assert_eq!(counter.room_beside(MAX - 9), None);
+        for word in [&counter.settings.draining, &counter.settings.waiting] {
+            word.store(1, MemoryOrder::Full);
+            assert_eq!(counter.room_beside(20), Some(0));
+            word.store(0, MemoryOrder::Full);
+        }
+    }
+
+    #[test]
+    fn a_group_without_a_limit_never_has_much_stock() {
+        let counter = PageCounter::<Host>::new(1).expect("memory");
+        counter.armed.store(u64::MAX >> 2, MemoryOrder::Full);
+        assert!(!counter.has_much_stock());
+        let counter = limited();
+        counter.armed.store(MAX, MemoryOrder::Full);
+        assert!(counter.has_much_stock());
+    }
+}
