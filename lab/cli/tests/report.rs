@@ -135,7 +135,10 @@ fn a_result_with_a_name_twice_is_refused_with_the_name() {
     assert_refused(&["report", two.path()], 2, "two variants `combining`");
     let reads = format!("\"broken_reads\":{}", first["metrics"]["broken_reads"]);
     let text = document.to_string();
-    let twice = file("twice", &text.replacen(&reads, &format!("{reads},{reads}"), 1));
+    let twice = file(
+        "twice",
+        &text.replacen(&reads, &format!("{reads},{reads}"), 1),
+    );
     let message = "`combining` has `broken_reads` twice";
     assert_refused(&["report", twice.path()], 2, message);
 }

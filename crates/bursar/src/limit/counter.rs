@@ -398,6 +398,14 @@ mod tests {
     }
 
     #[test]
+    fn pages_are_zeroed_for_groups_that_want_it() {
+        let counter = limited();
+        assert!(!counter.zeroes_on_free());
+        counter.set_zeroes_on_free(true);
+        assert!(counter.zeroes_on_free());
+    }
+
+    #[test]
     fn a_usage_below_zero_is_no_peak() {
         let counter = limited();
         counter.lower(10);

@@ -582,3 +582,93 @@ impl<'a, M: Machine> Way<'a, M> {
         self.list().iter().for_each(|counter| counter.lower(bytes));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Group, Memory};
+
+    const MIB: u64 = 1 << 20;
+
+    /// A tenant of 64 MiB, and a group below it.
+    fn tenant() -> (Group, Group) {
+        let memory = Memory::host().unwrap();
+        let limits = Limits::max(64 * MIB);
+        let tenant = memory.root().child("tenant", limits).unwrap();
+        let query = tenant.child("query", Limits::none()).unwrap();
+        (tenant, query)
+    }
+
+    #[test]
+    fn after_the_last_owner_there_is_nobody() {
+        let (_, query) = tenant();
+        let counters = &query.core().counters;
+        let last = u64::from(Owner::MAX) - FIRST_OWNER;
+        counters.lives.store(last, Relaxed);
+        assert_eq!(counters.next_owner(), Owner::new(Owner::MAX));
+        assert_eq!(counters.next_owner(), Owner::NOBODY);
+    }
+
+    #[test]
+    fn a_group_is_full_when_a_charge_would_exceed_its_limit() {
+        let (tenant, query) = tenant();
+        let _held = query.try_charge(60 * MIB).unwrap();
+        let counters = &query.core().counters;
+        let full = |bytes| counters.full(query.index(), bytes);
+        assert_eq!(full(4 * MIB), None);
+        let beyond = [4 * MIB + 1, 5 * MIB, u64::MAX];
+        assert_eq!(beyond.map(full), [Some(tenant.index()); 3]);
+    }
+
+    #[test]
+    fn reasons_to_take_stock_back_are_taken_once() {
+        let (_, query) = tenant();
+        let counters = &query.core().counters;
+        assert_eq!(counters.take_stock_news(), (false, false));
+        counters.note_stock(StockNews::Missed);
+        assert_eq!(counters.take_stock_news(), (true, false));
+        counters.note_stock(StockNews::Missed);
+        counters.note_stock(StockNews::Large);
+        assert_eq!(counters.take_stock_news(), (true, true));
+        assert_eq!(counters.take_stock_news(), (false, false));
+    }
+
+    #[test]
+    fn only_changes_on_the_way_of_a_listener_are_left_to_tell() {
+        let (tenant, query) = tenant();
+        let counters = &query.core().counters;
+        assert!(counters.is_unobserved());
+        let leaves_it = |group: &Group, end| {
+            counters.mark_untold(group.index(), end);
+            counters.untold.swap(0, MemoryOrder::Full) != 0
+        };
+        assert!(!leaves_it(&query, None));
+        counters.listeners.store(1, MemoryOrder::Full);
+        assert!(!counters.is_unobserved());
+        assert!(!leaves_it(&query, None));
+        let settings = &counters.counter(tenant.index()).settings;
+        for word in [&settings.waiting, &settings.watchers] {
+            word.store(1, MemoryOrder::Full);
+            assert!(leaves_it(&query, None));
+            assert!(!leaves_it(&query, Some(tenant.index())));
+            word.store(0, MemoryOrder::Full);
+        }
+        counters.listeners.store(0, MemoryOrder::Full);
+    }
+
+    #[test]
+    fn caps_are_counted_on_the_whole_way_or_nowhere() {
+        let (tenant, query) = tenant();
+        let counters = &query.core().counters;
+        let way = counters.way(query.index(), None);
+        let indexes = [query.index(), tenant.index(), ROOT];
+        let caps = || indexes.map(|at| counters.counter(at).stock_max());
+        // The tenant's groups may hold a quarter of its limit.
+        assert!(!way.add_cap(16 * MIB + 1));
+        assert_eq!(caps(), [0; 3]);
+        assert!(way.add_cap(16 * MIB));
+        assert_eq!((caps(), way.caps()), ([16 * MIB; 3], 16 * MIB));
+        way.remove_cap(16 * MIB);
+        assert_eq!(caps(), [0; 3]);
+    }
+}
