@@ -293,3 +293,40 @@ impl<M: Machine> Counters<M> {
         self.drain_closed(index, || max_word.store(max, MemoryOrder::Full));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Limits, Memory};
+
+    /// A slice is bounded also where marks lead to no holder, as those of groups that are gone.
+    #[test]
+    fn marks_in_vain_count_in_a_slice() {
+        const MOST: usize = 3;
+        let memory = Memory::host().unwrap();
+        let tenant = memory.root().child("tenant", Limits::none()).unwrap();
+        let queries = [0, 1, 2, 3, 4].map(|at| {
+            let name = at.to_string();
+            tenant.child(name, Limits::none()).unwrap()
+        });
+        let counters = &tenant.core().counters;
+        let counter = counters.counter(tenant.index());
+        for query in &queries {
+            let node = counters.tree.node(query.index());
+            counter.holding_children.mark(node.ordinal());
+        }
+        let slice = || {
+            let mut slice = Slice {
+                holders: [(ROOT, Shard(0)); SHARDS_PER_SLICE],
+                found: 0,
+                in_vain: 0,
+                most: MOST,
+            };
+            counters.take_holders(tenant.index(), &mut slice);
+            (slice.found, slice.in_vain)
+        };
+        assert_eq!([slice(), slice(), slice()], [(0, 3), (0, 2), (0, 0)]);
+        counter.holders.mark(0);
+        assert_eq!([slice(), slice()], [(1, 0), (0, 0)]);
+    }
+}
