@@ -154,6 +154,7 @@ pub struct Metrics(Vec<(String, Metric)>);
 impl Metrics {
     /// Adds a metric.
     pub fn push(&mut self, name: &str, metric: Metric) {
+        debug_assert!(self.get(name).is_none(), "two metrics `{name}`");
         self.0.push((name.to_owned(), metric));
     }
 
@@ -187,8 +188,10 @@ impl Metrics {
     }
 
     /// Adds all metrics of others.
-    pub(crate) fn append(&mut self, mut others: Self) {
-        self.0.append(&mut others.0);
+    pub(crate) fn append(&mut self, others: Self) {
+        for (name, metric) in others.0 {
+            self.push(&name, metric);
+        }
     }
 
     /// Returns a metric by its name.

@@ -299,7 +299,7 @@ mod tests {
     use super::*;
     use crate::{Limits, Memory};
 
-    /// A slice is bounded also where marks lead to no holder, as those of groups that are gone.
+    /// A slice is bounded also where marks lead to no holder, as those of groups without stock.
     #[test]
     fn marks_in_vain_count_in_a_slice() {
         const MOST: usize = 3;

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::{format, result_file};
 
-/// Documents of the real command, one of each experiment.
+/// Documents of the real command, one of each experiment, and inputs that the fuzzer kept.
 const CORPUS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/result");
 const DOCUMENTS: u64 = 300;
 /// Texts that end elements, attributes and documents, that move a terminal's cursor, or that turn the direction of what follows.
@@ -132,7 +132,9 @@ fn any_document_that_is_read_is_drawn() {
     files.sort();
     let whole: Vec<Value> = files
         .iter()
-        .map(|file| serde_json::from_slice(&fs::read(file).unwrap()).unwrap())
+        .map(|file| fs::read(file).unwrap())
+        .filter(|text| result_file::parse(String::new(), text).is_ok())
+        .map(|text| serde_json::from_slice(&text).unwrap())
         .collect();
     let mut drawn = 0;
     for seed in first..first + number("BURSAR_DOCUMENTS", DOCUMENTS) {
