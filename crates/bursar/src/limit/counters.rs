@@ -600,6 +600,18 @@ mod tests {
     }
 
     #[test]
+    fn each_group_is_an_owner_of_its_own() {
+        let (tenant, query) = tenant();
+        let counters = &query.core().counters;
+        let of = |at| counters.counter(at).owner();
+        let groups = [ROOT, tenant.index(), query.index()].map(of);
+        let owners = [&[Owner::NOBODY, PROCESS], &groups[..]].concat();
+        for (at, owner) in owners.iter().enumerate() {
+            assert!(!owners[..at].contains(owner), "{owners:?}");
+        }
+    }
+
+    #[test]
     fn after_the_last_owner_there_is_nobody() {
         let (_, query) = tenant();
         let counters = &query.core().counters;
