@@ -387,13 +387,7 @@ mod tests {
     /// A group of one shard with that limit.
     fn limited() -> PageCounter<Host> {
         let counter = PageCounter::new(1).expect("memory");
-        counter.begin_life(
-            Limits {
-                max: MAX,
-                ..Limits::none()
-            },
-            Owner::NOBODY,
-        );
+        counter.begin_life(Limits::max(MAX), Owner::NOBODY);
         counter
     }
 
