@@ -622,6 +622,12 @@ mod tests {
     }
 
     #[test]
+    fn a_cpu_may_hold_a_gib_at_most() {
+        let memory = Memory::builder().stock_max(u64::MAX).build().unwrap();
+        assert_eq!(memory.root().core().counters.stock.stock_max, 1 << 30);
+    }
+
+    #[test]
     fn a_group_is_full_when_a_charge_would_exceed_its_limit() {
         let (tenant, query) = tenant();
         let _held = query.try_charge(60 * MIB).unwrap();

@@ -108,3 +108,20 @@ impl fmt::Display for Limits {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_limit_is_set_alone() {
+        let limits = Limits::max(4).high(3).low(2).min(1);
+        let expected = Limits {
+            min: 1,
+            low: 2,
+            high: 3,
+            max: 4,
+        };
+        assert_eq!(limits, expected);
+    }
+}

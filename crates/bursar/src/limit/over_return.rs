@@ -263,3 +263,90 @@ impl<M: Machine> Counters<M> {
         self.charge_extra(index, bytes as i64);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Group, Limits, Memory};
+
+    fn group() -> Group {
+        let memory = Memory::host().unwrap();
+        memory.root().child("tenant", Limits::none()).unwrap()
+    }
+
+    /// Charges without stock, so that no bug of a caller is needed for a return of more than that.
+    fn charge<M: Machine>(counters: &Counters<M>, index: u32, bytes: u64) {
+        counters.claim_anyway(index, bytes);
+        counters.commit_anyway(index, bytes, true);
+    }
+
+    /// Whether the group has no stock any more, what is put off, and what it has.
+    fn state<M: Machine>(counters: &Counters<M>, index: u32) -> (bool, u64, u64) {
+        let counter = counters.counter(index);
+        let draining = counter.settings.draining.load(MemoryOrder::Full);
+        let put_off = counter.put_off.load(MemoryOrder::Full);
+        (draining == NO_STOCK, put_off, counter.claimed())
+    }
+
+    #[test]
+    fn what_a_group_does_not_have_is_put_off_until_its_stock_is_taken_back() {
+        let group = group();
+        let counters = &group.core().counters;
+        let index = group.index();
+        let back = |bytes| {
+            counters.uncharge_directly(&counters.way(index, None), bytes, || ());
+            state(counters, index)
+        };
+        charge(counters, index, 200);
+        assert_eq!(back(100), (false, 0, 100));
+        assert_eq!(back(150), (true, 150, 100));
+        assert_eq!(group.events().over_returned_bytes, 0);
+        counters.take_stock(index);
+        assert_eq!(state(counters, index), (true, 0, 0));
+        assert_eq!(group.events().over_returned_bytes, 50);
+        // From now on nothing is put off.
+        charge(counters, index, 10);
+        assert_eq!(back(15), (true, 0, 0));
+        assert_eq!(group.events().over_returned_bytes, 55);
+    }
+
+    #[test]
+    fn no_more_is_put_off_than_a_charge_may_have() {
+        let group = group();
+        let counters = &group.core().counters;
+        counters.put_off(group.index(), 5);
+        assert_eq!(group.events().over_returned_bytes, 0);
+        counters.put_off(group.index(), u64::MAX);
+        assert_eq!(state(counters, group.index()), (true, CHARGE_MAX + 5, 0));
+        assert_eq!(group.events().over_returned_bytes, u64::MAX - CHARGE_MAX);
+    }
+
+    #[test]
+    fn a_new_group_has_no_mark_of_the_one_before() {
+        let group = group();
+        let counters = &group.core().counters;
+        counters.stop_stock(group.index());
+        assert!(state(counters, group.index()).0);
+        assert_eq!(counters.take_over_returned(), [group.index()]);
+        counters.counter(group.index()).forget_over_return();
+        assert!(!state(counters, group.index()).0);
+    }
+
+    #[test]
+    fn a_forked_child_has_no_stock_to_wait_for() {
+        let group = group();
+        let counters = &group.core().counters;
+        let counter = counters.counter(group.index());
+        let right = || {
+            counters.over_returned.store(0, MemoryOrder::Full);
+            let bytes = counters.put_over_return_right(group.index());
+            (bytes, counter.is_drained(), counters.has_over_returned())
+        };
+        assert_eq!(right(), (0, false, false));
+        counters.put_off(group.index(), 150);
+        assert!(!counter.is_drained());
+        assert_eq!(right(), (150, true, true));
+        assert_eq!(counters.take_over_returned(), [group.index()]);
+        assert_eq!(right(), (0, true, false));
+    }
+}

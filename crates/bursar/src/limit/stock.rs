@@ -323,3 +323,149 @@ impl<M: Machine> Counters<M> {
         Ok(self.commit_charge(way, bytes, ahead))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use bursar_machine::host::{allowed_cpus, pin_to};
+
+    use super::*;
+    use crate::{Group, Limits, Memory};
+
+    const KIB: u64 = 1 << 10;
+    const MIB: u64 = 1 << 20;
+
+    /// A tenant of 64 MiB, two groups below it, and the shard of the CPU on which the test stays.
+    fn tenant() -> (Group, Group, Group, Shard) {
+        pin_to(allowed_cpus()[0]).unwrap();
+        let memory = Memory::host().unwrap();
+        let limits = Limits::max(64 * MIB);
+        let tenant = memory.root().child("tenant", limits).unwrap();
+        let child = |name| tenant.child(name, Limits::none()).unwrap();
+        let (query, other) = (child("query"), child("other"));
+        let shard = query.core().counters.tree.machine.current_shard();
+        (tenant, query, other, shard)
+    }
+
+    /// Charges without stock.
+    fn charge<M: Machine>(counters: &Counters<M>, index: u32, bytes: u64) {
+        assert_eq!(counters.claim_anyway(index, bytes), None);
+        counters.commit_anyway(index, bytes, true);
+    }
+
+    fn word<M: Machine>(counters: &Counters<M>, index: u32, shard: Shard, word: usize) -> u64 {
+        let slot = &counters.tree.node(index).slot;
+        slot.word(shard, word).load(MemoryOrder::Relaxed)
+    }
+
+    #[test]
+    fn near_a_limit_nothing_is_claimed_ahead() {
+        let (_, query, other, shard) = tenant();
+        let counters = &query.core().counters;
+        let ahead = |index, room| {
+            let ahead = counters.ahead(&counters.way(index, None), 16 * KIB, room);
+            (ahead, counters.take_stock_news())
+        };
+        // Upkeep takes stock back after a request that had less than it wished for.
+        assert_eq!(ahead(query.index(), 128 * KIB), (16 * KIB, (false, false)));
+        assert_eq!(ahead(query.index(), 128 * KIB - 1), (0, (true, false)));
+        counters.arm(&counters.way(query.index(), None), shard, 16 * KIB);
+        counters.take_stock_news();
+        assert_eq!(ahead(query.index(), 128 * KIB - 1), (0, (false, false)));
+        assert_eq!(ahead(other.index(), 1), (0, (true, false)));
+    }
+
+    #[test]
+    fn a_cap_covers_its_request_and_grows_by_an_eighth_at_least() {
+        let (_, query, _, shard) = tenant();
+        let counters = &query.core().counters;
+        let arm = |bytes| {
+            counters.arm(&counters.way(query.index(), None), shard, bytes);
+            word(counters, query.index(), shard, CAP)
+        };
+        // The tenant's groups have no budget for 8 MiB on one CPU.
+        let caps = [8 * MIB, 16 * KIB, 17 * KIB, 18 * KIB].map(arm);
+        assert_eq!(caps, [0, 512 * KIB, 512 * KIB, 576 * KIB]);
+    }
+
+    #[test]
+    fn a_return_beyond_the_cap_leaves_half_of_it() {
+        let (_, query, _, shard) = tenant();
+        let counters = &query.core().counters;
+        charge(counters, query.index(), 33 * 16 * KIB);
+        let way = counters.way(query.index(), None);
+        let back = || {
+            let told = counters.uncharge_near(&way, 16 * KIB, || ());
+            (told, counters.tree.node(query.index()).slot.room(shard))
+        };
+        for at in 1..=32 {
+            assert_eq!(back(), (Some(None), at * 16 << 10));
+        }
+        assert_eq!(back(), (Some(Some(())), 256 << 10));
+        assert_eq!(query.reserved(), 256 * KIB);
+    }
+
+    #[test]
+    fn near_a_limit_a_return_is_no_stock() {
+        let (tenant, query, other, shard) = tenant();
+        let counters = &query.core().counters;
+        let way = counters.way(query.index(), None);
+        charge(counters, query.index(), 32 * KIB);
+        counters.arm(&way, shard, 16 * KIB);
+        let room = |room| {
+            let full = counters.counter(tenant.index()).reserved();
+            charge(counters, other.index(), 64 * MIB - full - room);
+            counters.uncharge_near(&way, 16 * KIB, || ())
+        };
+        assert_eq!(room(128 * KIB), Some(None));
+        assert_eq!(room(128 * KIB - 1), None);
+    }
+
+    #[test]
+    fn a_charge_that_is_told_to_have_happened_is_not_repeated() {
+        let (_, query, _, shard) = tenant();
+        let counters = &query.core().counters;
+        counters.arm(&counters.way(query.index(), None), shard, KIB);
+        charge(counters, query.index(), 3 * KIB);
+        let unpublished = |committed| Outcome::Unpublished { shard, committed };
+        let room = || counters.tree.node(query.index()).slot.room(shard);
+        let back = |outcome| {
+            (
+                counters.uncharge_published(query.index(), KIB, outcome),
+                room(),
+            )
+        };
+        assert_eq!(back(Outcome::Done), (true, 0));
+        assert_eq!(back(Outcome::Short), (false, 0));
+        assert_eq!(back(unpublished(true)), (true, 0));
+        assert_eq!(back(unpublished(false)), (true, 1 << 10));
+        let again = |outcome| {
+            (
+                counters.charge_published(query.index(), KIB, outcome),
+                room(),
+            )
+        };
+        assert_eq!(again(unpublished(true)), (true, 1 << 10));
+        assert_eq!(again(unpublished(false)), (true, 0));
+        assert_eq!(again(Outcome::Moved), (false, 0));
+    }
+
+    /// The record of a removed group is used again once its shards have no charge.
+    #[test]
+    fn a_removed_group_is_charged_on_the_extra_shard() {
+        let (_, query, _, shard) = tenant();
+        let counters = &query.core().counters;
+        let extra = counters.tree.extra();
+        let index = query.index();
+        let mut charges = Vec::new();
+        let mut commit = |is_kept| {
+            assert_eq!(counters.claim_anyway(index, 100), None);
+            counters.commit_anyway(index, 100, is_kept);
+            charges.push([shard, extra].map(|shard| word(counters, index, shard, CHARGED)));
+        };
+        commit(true);
+        commit(false);
+        query.remove().unwrap();
+        commit(true);
+        assert_eq!(charges, [[100, 0], [100, 100], [100, 200]]);
+    }
+}
