@@ -92,6 +92,8 @@ fn mistake(text: &str, at: usize, what: &str) -> String {
         .next()
         .map_or(0, |line| line.chars().count())
         + 1;
+    // It may quote the file, which must not write to the terminal of its reader.
+    let what = bursar::printable(what);
     format!("line {line}, column {column}: {what}")
 }
 
@@ -189,6 +191,10 @@ mod tests {
             (
                 "[acme]\npassword = 'a'\nmax = 'GiB'\n",
                 "line 3, column 7: `GiB` is no number of bytes",
+            ),
+            (
+                "[acme]\npassword = 'a'\nmax = \"\\e[2J\\n\"\n",
+                "line 3, column 7: `\\u{1b}[2J\\n` is no number of bytes",
             ),
             (
                 "[acme]\npassword = 'a'\nmin = -1\n",

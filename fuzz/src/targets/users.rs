@@ -47,5 +47,6 @@ fn check_place(text: &str, error: &str) {
     let (line, column, what): (usize, usize, _) = place.expect("a line and a column");
     let line = text.split('\n').nth(line - 1).expect("a line of the text");
     assert!(column <= line.chars().count() + 1, "{error}");
+    assert!(!what.contains('\n'), "{error}");
     assert_harmless(what);
 }

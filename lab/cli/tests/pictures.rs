@@ -86,14 +86,17 @@ fn hostile_names_stay_texts() {
     assert_complete(&page);
     assert!(!page.contains("<script"));
     assert!(page.contains("{{ 1 }}"));
-    // A terminal would obey this one.
-    document["title"] = "\u{1b}[2J".into();
-    std::fs::write(&result.0, document.to_string()).expect("a temporary file");
-    common::assert_refused(
-        &["report", result.path()],
-        2,
-        r#"it has the text "\u{1b}[2J""#,
-    );
+    // A terminal would obey these.
+    for (key, hostile, shown) in [
+        ("title", "\u{1b}[2J", r"\u{1b}[2J"),
+        ("schema", "\u{202e}", r"\u{202e}"),
+    ] {
+        document[key] = hostile.into();
+        std::fs::write(&result.0, document.to_string()).expect("a temporary file");
+        let said = format!("it has the text \"{shown}\"");
+        common::assert_refused(&["report", result.path()], 2, &said);
+        document[key] = "harmless".into();
+    }
 }
 
 #[test]
