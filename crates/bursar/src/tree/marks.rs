@@ -356,6 +356,44 @@ mod tests {
         assert_eq!(taken, members);
     }
 
+    /// Random marks and removals, against the set of the standard library.
+    #[test]
+    fn members_are_those_of_a_set() {
+        let edges = [63, 64, 4159, 4160, 266_303, 266_304, 1 << 20];
+        let near = edges.iter().flat_map(|edge| edge - 60..edge + 70);
+        let members: Vec<u32> = near.chain([MarkSet::<Host>::LIMIT - 1]).collect();
+        let set = MarkSet::<Host>::new(0).expect("there is memory");
+        assert!(members.iter().all(|&member| set.ensure(member)));
+        let mut random = fastrand::Rng::with_seed(3);
+        let mut known = BTreeSet::new();
+        for step in 0..40_000 {
+            let member = members[random.usize(..members.len())];
+            // Rises, then falls.
+            if random.u32(0..10) < if step < 20_000 { 7 } else { 3 } {
+                set.mark(member);
+                known.insert(member);
+            } else {
+                set.unmark(member);
+                known.remove(&member);
+            }
+            assert_eq!(set.has(member), known.contains(&member));
+            assert_eq!(set.is_empty(), known.is_empty());
+            if step % 100 == 0 {
+                let from = members[random.usize(..members.len())] + random.u32(0..2);
+                let most = random.usize(1..members.len());
+                let mut seen = Vec::new();
+                set.peek_from(from, |member| {
+                    seen.push(member);
+                    seen.len() < most
+                });
+                assert!(seen.iter().eq(known.range(from..).take(most)));
+            }
+        }
+        known.iter().for_each(|&member| set.unmark(member));
+        assert!(set.is_empty());
+        set.take(|member| panic!("{member} is not marked"));
+    }
+
     #[test]
     fn capacity_makes_room_for_all_below() {
         let set = MarkSet::<Host>::new(1025).expect("there is memory");

@@ -189,7 +189,64 @@ mod tests {
             names.put(new, index);
         }
         assert!(names.pieces.len() <= 10_000 / (PIECE - 1) + 1);
+        assert!(lens(&names).iter().all(|len| *len <= PIECE));
         let all = names.after(Bound::Unbounded).map(|(_, index)| *index);
         assert!(all.eq(0..10_000));
+    }
+
+    fn lens(names: &Names) -> Vec<usize> {
+        names.pieces.iter().map(Vec::len).collect()
+    }
+
+    /// Names of four digits.
+    fn put(names: &mut Names, numbers: impl IntoIterator<Item = u32>) {
+        for index in numbers {
+            let new = names.make_room(&format!("{index:04}"));
+            names.put(new.expect("there is memory"), index);
+        }
+    }
+
+    fn remove(names: &mut Names, numbers: impl IntoIterator<Item = u32>) {
+        for index in numbers {
+            names.remove(&format!("{index:04}"));
+        }
+    }
+
+    #[test]
+    fn a_full_piece_splits_in_half() {
+        // The place of the new name among those before.
+        for (place, expected) in [(0, [65, 64]), (64, [65, 64]), (65, [64, 65])] {
+            let mut names = Names::default();
+            put(&mut names, (1..=PIECE as u32).map(|at| 2 * at));
+            put(&mut names, [2 * place + 1]);
+            assert_eq!(lens(&names), expected);
+        }
+    }
+
+    #[test]
+    fn neighbours_that_have_shrunk_are_joined() {
+        // A piece of 127 and one of the others, which is left as large.
+        let two = |other: u32| {
+            let mut names = Names::default();
+            put(&mut names, 0..127 + other);
+            assert_eq!(lens(&names), [127, other as usize]);
+            names
+        };
+        let mut names = two(33);
+        remove(&mut names, 32..127);
+        assert_eq!(lens(&names), [32, 33]);
+        remove(&mut names, [0]);
+        assert_eq!(lens(&names), [64]);
+        // Not if they would fill more than half a piece.
+        let mut names = two(34);
+        remove(&mut names, 31..127);
+        assert_eq!(lens(&names), [31, 34]);
+        // The last one is joined with the one before.
+        let mut names = two(33);
+        remove(&mut names, 32..127);
+        remove(&mut names, [140, 150]);
+        assert_eq!(lens(&names), [63]);
+        let left = names.after(Bound::Unbounded).map(|(_, index)| *index);
+        assert!(left.eq((0..32).chain((127..160).filter(|it| *it != 140 && *it != 150))));
     }
 }
