@@ -193,8 +193,8 @@ mod tests {
                 "line 3, column 7: `GiB` is no number of bytes",
             ),
             (
-                "[acme]\npassword = 'a'\nmax = \"\\e[2J\\n\"\n",
-                "line 3, column 7: `\\u{1b}[2J\\n` is no number of bytes",
+                "[acme]\npassword = 'a'\nmax = \"\\e[2\\n\"\n",
+                "line 3, column 7: `\\u{1b}[2\\n` is no number of bytes",
             ),
             (
                 "[acme]\npassword = 'a'\nmin = -1\n",
