@@ -398,7 +398,7 @@ mod tests {
             (told, counters.tree.node(query.index()).slot.room(shard))
         };
         for at in 1..=32 {
-            assert_eq!(back(), (Some(None), at * 16 << 10));
+            assert_eq!(back(), (Some(None), (at * 16) << 10));
         }
         assert_eq!(back(), (Some(Some(())), 256 << 10));
         assert_eq!(query.reserved(), 256 * KIB);
