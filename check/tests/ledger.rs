@@ -33,6 +33,7 @@ fn rows_are_read_as_they_are_written_and_bad_ones_are_refused() {
         "",
         "fork\tatomic\t0123456789ab\t7\t1",
         "a\tb\tc\t1\t2\t3\tx",
+        "a\u{1b}[2J\tb\tc\t1\t2\t3\t4",
     ] {
         assert!(bad.parse::<Row>().is_err(), "{bad}");
     }

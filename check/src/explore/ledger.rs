@@ -56,6 +56,10 @@ impl FromStr for Row {
         let [protocol, sections, commit, numbers @ ..] = &columns[..] else {
             return Err(bad());
         };
+        let is_name = |text: &&str| text.chars().all(|letter| letter.is_ascii_graphic());
+        if ![protocol, sections, commit].into_iter().all(is_name) {
+            return Err(bad());
+        }
         let numbers: Result<Vec<u64>, _> = numbers.iter().map(|text| text.parse()).collect();
         let Ok(&[seed, schedules, seconds, peak_kib]) = numbers.as_deref() else {
             return Err(bad());

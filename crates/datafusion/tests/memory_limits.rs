@@ -366,7 +366,7 @@ const SCENARIOS: &[Scenario] = &[
         partitions: 2,
         settings: MERGE,
         limit: MIB,
-        // The two sorts take from each other what they need to merge, as their disk allows.
+        // Each sort may take what the other needs to merge. The time of the disk decides.
         ends: [
             SpillsOrRefused("for ExternalSorter"),
             SpillsOrRefused("for ExternalSorter"),

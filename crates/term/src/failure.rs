@@ -25,7 +25,7 @@ impl Failure {
     pub fn usage(message: impl fmt::Display) -> Self {
         Self {
             code: USAGE,
-            message: message.to_string(),
+            message: harmless(&message.to_string()),
         }
     }
 
@@ -33,7 +33,7 @@ impl Failure {
     pub fn unavailable(message: impl fmt::Display) -> Self {
         Self {
             code: UNAVAILABLE,
-            message: message.to_string(),
+            message: harmless(&message.to_string()),
         }
     }
 
@@ -51,5 +51,37 @@ impl Failure {
 
 /// Says a warning on standard error. A closed standard error changes nothing.
 pub fn warn(message: &str) {
-    let _ = writeln!(std::io::stderr(), "warning: {message}");
+    let _ = writeln!(std::io::stderr(), "warning: {}", harmless(message));
+}
+
+/// A message may quote a file. Escapes all that a terminal obeys, but for ends of lines.
+fn harmless(message: &str) -> String {
+    let is_obeyed = |letter: char| {
+        let changes_direction = matches!(
+            letter,
+            '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
+        );
+        changes_direction || letter.is_control() && letter != '\n'
+    };
+    let mut shown = String::with_capacity(message.len());
+    for letter in message.chars() {
+        match is_obeyed(letter) {
+            true => shown.extend(letter.escape_default()),
+            false => shown.push(letter),
+        }
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_does_not_write_to_the_terminal_of_its_reader() {
+        let message = "a\u{1b}[2J\nb\u{61c}\u{202e}\u{e9}\u{85}";
+        let shown = "a\\u{1b}[2J\nb\\u{61c}\\u{202e}\u{e9}\\u{85}";
+        assert_eq!(Failure::usage(message).message(), shown);
+        assert_eq!(Failure::unavailable(message).message(), shown);
+    }
 }

@@ -122,7 +122,7 @@ fn described(socket: &Path) -> String {
     let name = program.map_or_else(|| "?".to_owned(), |document| document.program);
     format!(
         "--pid {}  {}",
-        pid.unwrap_or_default(),
+        bursar::printable(&pid.unwrap_or_default()),
         bursar::printable(&name)
     )
 }

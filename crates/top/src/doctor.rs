@@ -133,7 +133,8 @@ fn check(name: &'static str, seen: Result<String, String>) -> CheckResult {
     CheckResult {
         name,
         passed: seen.is_ok(),
-        detail: seen.unwrap_or_else(|why| why),
+        // It may name a cgroup.
+        detail: bursar::printable(&seen.unwrap_or_else(|why| why)).into_owned(),
     }
 }
 

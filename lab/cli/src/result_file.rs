@@ -40,11 +40,11 @@ pub fn parse(name: String, text: &[u8]) -> Result<Source, Failure> {
         return Err(refused("holds no result".to_owned()));
     }
     for value in values {
+        check_version(&value).map_err(refused)?;
         if let Some(text) = unprintable(&value) {
             let text: String = text.chars().take(60).collect();
             return Err(refused(foreign(&format!("it has the text {text:?}"))));
         }
-        check_version(&value).map_err(refused)?;
     }
     let documents: Vec<Document> = one_or_several(text).map_err(refused)?;
     for document in &documents {

@@ -87,15 +87,21 @@ fn hostile_names_stay_texts() {
     assert!(!page.contains("<script"));
     assert!(page.contains("{{ 1 }}"));
     // A terminal would obey these.
-    for (key, hostile, shown) in [
-        ("title", "\u{1b}[2J", r"\u{1b}[2J"),
-        ("schema", "\u{202e}", r"\u{202e}"),
-    ] {
-        document[key] = hostile.into();
-        std::fs::write(&result.0, document.to_string()).expect("a temporary file");
-        let said = format!("it has the text \"{shown}\"");
-        common::assert_refused(&["report", result.path()], 2, &said);
-        document[key] = "harmless".into();
+    let hostile = [
+        (
+            r#"{"schema":1,"title":"\u001b[2J"}"#,
+            r#"it has the text "\u{1b}[2J""#,
+        ),
+        (r#"{"schema":"\u202e"}"#, r#"is of schema "\u{202e}", and"#),
+        // Of two equal keys, the look for such texts sees the last.
+        (
+            r#"{"schema":1,"variants":[{"\u001b[2J":0}],"variants":[]}"#,
+            r"unknown field `\u{1b}[2J`",
+        ),
+    ];
+    for (document, said) in hostile {
+        std::fs::write(&result.0, document).expect("a temporary file");
+        common::assert_refused(&["report", result.path()], 2, said);
     }
 }
 

@@ -6,6 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use crate::seen::{Cgroup, HzSource, Machine, Task, Zone};
+use crate::shown::shown;
 
 /// Depth of cgroups that are looked at.
 const DEPTH: u32 = 16;
@@ -128,7 +129,8 @@ pub fn tasks(pids: impl IntoIterator<Item = i32>) -> Vec<Task> {
         let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
         Some(Task {
             pid,
-            name: name.trim_end().to_owned(),
+            // Any user may choose it.
+            name: shown(name.trim_end()),
         })
     };
     pids.into_iter().filter_map(task).collect()
@@ -182,7 +184,7 @@ fn look(
         && ids.contains(&metadata.ino())
     {
         let below = directory.strip_prefix(mount).unwrap_or(directory);
-        found.insert(metadata.ino(), format!("/{}", below.display()));
+        found.insert(metadata.ino(), shown(&format!("/{}", below.display())));
     }
     if depth == 0 || found.len() == ids.len() {
         return;
@@ -197,6 +199,29 @@ fn look(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A thread names itself, and whoever makes a cgroup names that.
+    #[test]
+    fn names_that_a_terminal_would_obey_are_shown_without_that() {
+        let of_thread = || {
+            let link = fs::read_link("/proc/thread-self").expect("a thread");
+            let number = link
+                .file_name()
+                .and_then(|name| name.to_str()?.parse().ok());
+            tasks(number).remove(0).name
+        };
+        let thread = std::thread::Builder::new().name("a\u{1b}[2J".to_owned());
+        let thread = thread.spawn(of_thread).expect("another thread");
+        assert_eq!(thread.join().expect("no panic"), "a[2J");
+        let mount = std::env::temp_dir().join(format!("bursar-names-{}", std::process::id()));
+        let directory = mount.join("a\u{1b}[2J");
+        fs::create_dir_all(&directory).expect("a temporary directory");
+        let id = fs::metadata(&directory).expect("the directory").ino();
+        let mut found = BTreeMap::new();
+        look(&mount, &mount, &[id], DEPTH, &mut found);
+        fs::remove_dir_all(&mount).expect("the directory goes");
+        assert_eq!(found.into_values().collect::<Vec<_>>(), ["/a[2J"]);
+    }
 
     #[test]
     fn lists_of_cpus_are_counted() {

@@ -274,7 +274,7 @@ mod tests {
         memory.root().child("tenant", Limits::none()).unwrap()
     }
 
-    /// Charges without stock, so that no bug of a caller is needed for a return of more than that.
+    /// Charges without stock. No number stands for the bytes, so a return of more does not panic.
     fn charge<M: Machine>(counters: &Counters<M>, index: u32, bytes: u64) {
         counters.claim_anyway(index, bytes);
         counters.commit_anyway(index, bytes, true);
@@ -311,6 +311,22 @@ mod tests {
     }
 
     #[test]
+    fn a_return_of_nothing_changes_nothing() {
+        let group = group();
+        let counters = &group.core().counters;
+        let index = group.index();
+        counters.uncharge_slot(index, 0);
+        assert!(counters.tree.node(index).dirty.is_empty());
+        let watchers = &counters.counter(index).settings.watchers;
+        counters.listeners.store(1, MemoryOrder::Full);
+        watchers.store(1, MemoryOrder::Full);
+        counters.return_put_off(index);
+        assert_eq!(counters.untold.load(MemoryOrder::Full), 0);
+        counters.listeners.store(0, MemoryOrder::Full);
+        watchers.store(0, MemoryOrder::Full);
+    }
+
+    #[test]
     fn no_more_is_put_off_than_a_charge_may_have() {
         let group = group();
         let counters = &group.core().counters;
@@ -333,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn a_forked_child_has_no_stock_to_wait_for() {
+    fn a_child_process_has_no_stock_to_wait_for() {
         let group = group();
         let counters = &group.core().counters;
         let counter = counters.counter(group.index());
