@@ -200,7 +200,7 @@ fn look(
 mod tests {
     use super::*;
 
-    /// A thread names itself, and whoever makes a cgroup names that.
+    /// Any user may name a thread, or a cgroup that is the user's.
     #[test]
     fn names_that_a_terminal_would_obey_are_shown_without_that() {
         let of_thread = || {
