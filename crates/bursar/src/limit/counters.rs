@@ -585,6 +585,8 @@ impl<'a, M: Machine> Way<'a, M> {
 
 #[cfg(test)]
 mod tests {
+    use bursar_machine::host::{allowed_cpus, pin_to};
+
     use super::*;
     use crate::{Group, Memory};
 
@@ -672,6 +674,21 @@ mod tests {
             word.store(0, MemoryOrder::Full);
         }
         counters.listeners.store(0, MemoryOrder::Full);
+    }
+
+    /// Never returns if an operation beside the group is waited for.
+    #[test]
+    fn a_closed_group_does_not_wait_for_operations_beside_it() {
+        pin_to(allowed_cpus()[0]).unwrap();
+        let (tenant, query) = tenant();
+        let other = tenant.child("other", Limits::none()).unwrap();
+        let counters = &query.core().counters;
+        let begin = |group: &Group| counters.begin(&counters.way(group.index(), None)).ok();
+        // This CPU is looked at, because an operation of the group began here.
+        assert!(begin(&query).is_some());
+        let beside = begin(&other);
+        assert!(beside.is_some());
+        counters.close(query.index()).open();
     }
 
     #[test]
