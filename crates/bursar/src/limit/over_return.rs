@@ -316,7 +316,7 @@ mod tests {
         let counters = &group.core().counters;
         let index = group.index();
         counters.uncharge_slot(index, 0);
-        assert!(counters.tree.node(index).dirty.is_empty());
+        assert!(counters.tree.node(index).published.is_empty());
         let watchers = &counters.counter(index).settings.watchers;
         counters.listeners.store(1, MemoryOrder::Full);
         watchers.store(1, MemoryOrder::Full);
