@@ -23,6 +23,8 @@
 #[cfg(feature = "c")]
 mod capi;
 #[cfg(feature = "parsers")]
+mod common;
+#[cfg(feature = "parsers")]
 mod meter;
 #[cfg(feature = "parsers")]
 mod targets;

@@ -3,8 +3,8 @@
 use std::io::{self, Read};
 use std::path::Path;
 
-use super::assert_harmless;
 use crate::client::receive;
+use crate::common::assert_harmless;
 
 /// An answer that arrives in pieces of this many bytes.
 struct Pieces<'a> {

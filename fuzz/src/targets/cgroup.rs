@@ -6,7 +6,7 @@ use std::sync::Mutex;
 
 use bursar_machine::host::CgroupMemory;
 
-use super::parts;
+use crate::common::parts;
 
 /// Stands in a `mountinfo` for the directory of the fake files.
 const HERE: &[u8] = b"HERE";

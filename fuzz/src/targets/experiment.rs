@@ -5,7 +5,7 @@ use bursar_experiments::machine_info::{MachineInfo, MachineKind, SimInfo};
 use bursar_experiments::{Plan, Request};
 use bursar_sim::{CostModel, Topology};
 
-use super::{parts, text};
+use crate::common::{parts, text};
 
 /// The file, and that of the draws.
 pub(super) fn run(input: &[u8]) {

@@ -4,7 +4,8 @@ use std::io::Cursor;
 
 use bursar_watch::foreign::read;
 
-use super::{assert_harmless, recording};
+use super::recording;
+use crate::common::assert_harmless;
 use crate::meter;
 
 /// First bytes of a `trace.dat`.

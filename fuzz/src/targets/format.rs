@@ -10,7 +10,7 @@ use bursar_watch::format::{EventFormat, Location};
 use bursar_watch::page::PageLayout;
 use bursar_watch::symbols::Symbols;
 
-use super::{parts, text};
+use crate::common::{parts, text};
 
 /// A format file, a header of pages, addresses of functions, and a page.
 pub(super) fn run(input: &[u8]) {

@@ -6,7 +6,7 @@ use bursar::{Group, Limits, Memory};
 use bursar_arbiter::{Arbiter, Policy};
 use bursar_serve::Pages;
 
-use super::{assert_harmless, text};
+use crate::common::{assert_harmless, text};
 use crate::request::{Request, parse};
 
 /// Longest text of a refusal, characters.

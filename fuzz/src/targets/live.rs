@@ -4,7 +4,7 @@ use bursar_term::markup::Markup;
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 
-use super::{assert_harmless, parts, text};
+use crate::common::{assert_harmless, parts, text};
 use crate::document::{Decision, Document, Leftover, Waiter, is_below};
 use crate::model::Model;
 use crate::screen::{Notes, draw};
@@ -18,7 +18,7 @@ pub(super) fn run(input: &[u8]) {
         Ok(document) => document,
         Err(error) => return assert_harmless(&error),
     };
-    assert_harmless(&stat::escaped(first.replace('\r', "").as_str()));
+    assert_harmless(&stat::escaped(first));
     let top = document.groups[0].path.clone();
     let mut waiters = Waiter::parse(admissions.unwrap_or_default());
     waiters.retain(|waiter| is_below(&waiter.path, &top));

@@ -7,7 +7,7 @@ use bursar_prometheus::{Collector, openmetrics};
 use bursar_serve::Pages;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
-use super::{assert_harmless, text};
+use crate::common::{assert_harmless, text};
 
 /// Levels of groups, as ARCHITECTURE.md has them.
 const DEPTH_MAX: usize = 64;

@@ -6,7 +6,7 @@ use bursar_watch::figures::Figures;
 use bursar_watch::recording::{parse, redact, write};
 use bursar_watch::seen::Seen;
 
-use super::assert_harmless;
+use crate::common::assert_harmless;
 use crate::meter;
 
 /// Memory of a reader, and for each byte of the file: an item has some hundred bytes, and a list that grows has twice as many.

@@ -2,7 +2,7 @@
 
 use bursar_experiments::compare::{Comparison, Judgement, comparable};
 
-use super::assert_harmless;
+use crate::common::assert_harmless;
 use crate::meter;
 use crate::result_file::parse;
 

@@ -5,7 +5,8 @@ use bursar_experiments::settings::Point;
 use bursar_experiments::{experiment_named, names};
 use bursar_sim::Topology;
 
-use super::{experiment, parts, text};
+use super::experiment;
+use crate::common::{parts, text};
 use crate::machine::{Machine, Request};
 
 /// Place of the experiment among all, then `-m` and a line for each `-s`.

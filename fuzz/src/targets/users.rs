@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{assert_harmless, text};
+use crate::common::{assert_harmless, text};
 use crate::users::{Users, parse};
 
 pub(super) fn run(input: &[u8]) {
