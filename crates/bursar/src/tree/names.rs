@@ -161,8 +161,8 @@ mod tests {
                 _ => {}
             }
             assert_eq!(
-                (names.get(&name), names.len()),
-                (map.get(&name).copied(), map.len())
+                (names.get(&name), names.len(), names.is_empty()),
+                (map.get(&name).copied(), map.len(), map.is_empty())
             );
             if step % 500 == 0 {
                 assert!(
@@ -232,12 +232,15 @@ mod tests {
             assert_eq!(lens(&names), [127, other as usize]);
             names
         };
-        let mut names = two(33);
+        let mut names = two(20);
         remove(&mut names, 32..127);
-        assert_eq!(lens(&names), [32, 33]);
+        assert_eq!(lens(&names), [32, 20]);
         remove(&mut names, [0]);
+        assert_eq!(lens(&names), [51]);
+        // As long as they fill no more than half a piece.
+        let mut names = two(33);
+        remove(&mut names, 31..127);
         assert_eq!(lens(&names), [64]);
-        // Not if they would fill more than half a piece.
         let mut names = two(34);
         remove(&mut names, 31..127);
         assert_eq!(lens(&names), [31, 34]);
