@@ -57,16 +57,14 @@ pub fn table(
     groups + &waiting + &decided + &left_behind(leftovers, markup)
 }
 
-/// The server's JSON without characters that a terminal obeys. Those of ASCII are escaped already, but for space between texts.
+/// The server's JSON without characters that a terminal obeys. Carriage returns and tabs can only be space between its texts.
 pub fn escaped(json: &str) -> String {
     let mut text = String::with_capacity(json.len());
     for character in json.chars() {
-        let is_obeyed = !character.is_ascii() || character == '\u{7f}';
         match character {
+            '\n' => text.push('\n'),
             '\r' | '\t' => text.push(' '),
-            _ if is_obeyed && is_escaped(character) => {
-                text += &format!("\\u{:04x}", u32::from(character));
-            }
+            _ if is_escaped(character) => text += &format!("\\u{:04x}", u32::from(character)),
             _ => text.push(character),
         }
     }
