@@ -1,7 +1,7 @@
 //! Eviction from `quick_cache`.
 
 use std::hash::{BuildHasher, Hash};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use quick_cache::sync::Cache;
 use quick_cache::{Lifecycle, Weighter};
@@ -27,11 +27,66 @@ where
     L: Lifecycle<K, Held<V>> + Clone + Send + Sync + 'static,
 {
     /// Lowers the capacity for a moment. quick_cache then chooses the entries, with the same share of each of its shards. An entry that a reader has
-    /// counts as evicted, and its bytes return later.
+    /// counts as evicted, and its bytes return later. A capacity that the program sets meanwhile is lost.
     fn evict(&self, bytes: u64) -> u64 {
-        let (before, capacity) = (self.weight(), self.capacity());
+        let restore = |capacity| self.set_capacity(capacity);
+        let lowered = Lowered::new(Arc::as_ptr(self).addr(), || self.capacity(), restore);
+        let before = self.weight();
         self.set_capacity(before.saturating_sub(bytes));
-        self.set_capacity(capacity);
-        before.saturating_sub(self.weight())
+        // Before the capacity is back: until then no other thread can fill the room.
+        let freed = before.saturating_sub(self.weight());
+        drop(lowered);
+        freed
+    }
+}
+
+/// A cache whose capacity is low for evictions. The last of them to end gives the capacity back: any other has read a low one.
+struct Eviction {
+    /// The cache, by its address. Each eviction has a handle, so no other cache can get the address.
+    cache: usize,
+    /// Its capacity before the first eviction.
+    capacity: u64,
+    /// Evictions under way.
+    count: usize,
+}
+
+static EVICTIONS: Mutex<Vec<Eviction>> = Mutex::new(Vec::new());
+
+fn evictions() -> MutexGuard<'static, Vec<Eviction>> {
+    // No change of the list is seen by half.
+    EVICTIONS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// An eviction under way, until dropped: an entry may panic when it goes.
+struct Lowered<F: Fn(u64)> {
+    cache: usize,
+    restore: F,
+}
+
+impl<F: Fn(u64)> Lowered<F> {
+    fn new(cache: usize, capacity: impl FnOnce() -> u64, restore: F) -> Self {
+        let mut evictions = evictions();
+        match evictions.iter_mut().find(|one| one.cache == cache) {
+            Some(eviction) => eviction.count += 1,
+            None => evictions.push(Eviction {
+                cache,
+                capacity: capacity(),
+                count: 1,
+            }),
+        }
+        Self { cache, restore }
+    }
+}
+
+impl<F: Fn(u64)> Drop for Lowered<F> {
+    fn drop(&mut self) {
+        let mut evictions = evictions();
+        let own = evictions.iter().position(|one| one.cache == self.cache);
+        let own = own.expect("an eviction is in the list until its end");
+        evictions[own].count -= 1;
+        if evictions[own].count == 0 {
+            // With the lock: the next eviction reads the capacity after this.
+            (self.restore)(evictions.swap_remove(own).capacity);
+        }
     }
 }

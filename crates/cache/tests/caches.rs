@@ -1,8 +1,8 @@
 //! Caches of both crates in groups: conservation, eviction, and a controller with a gauge of its own.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Barrier, mpsc};
 use std::thread;
 
 use bursar::{Freshness, Group, Limits, Memory};
@@ -133,6 +133,51 @@ fn charged_is_cached_in_quick_cache() {
     for seed in 0..4 {
         charged_is_cached::<Quick>(seed);
     }
+}
+
+/// A value that does something when it goes.
+struct Ends(Box<dyn Fn() + Send + Sync>);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}
+
+/// An eviction lowers the capacity for a moment. One that begins in that moment, and ends after it, leaves the capacity as it was.
+#[test]
+fn evictions_give_the_capacity_back() {
+    let memory = Memory::host().unwrap();
+    let group = memory.root().child("cache", Limits::none()).unwrap();
+    let cache = Arc::new(quick_cache::sync::Cache::with_weighter(2, MAX, ByCharge));
+    let (ended, began, over) = (AtomicU64::new(0), Barrier::new(2), Barrier::new(2));
+    let steps = Arc::new((ended, began, over));
+    let (second, receiver) = mpsc::channel();
+    for key in 0..2 {
+        let (ends, other, second) = (steps.clone(), cache.clone(), second.clone());
+        let end = move || {
+            let (ended, began, over) = &*ends;
+            // The first that goes starts an eviction of the other, which ends last.
+            match ended.fetch_add(1, Ordering::Relaxed) {
+                0 => {
+                    let other = other.clone();
+                    let evicted = thread::spawn(move || other.evict(100));
+                    second.send(evicted).unwrap();
+                    began.wait();
+                }
+                _ => {
+                    began.wait();
+                    over.wait();
+                }
+            }
+        };
+        let value = || Ends(Box::new(end));
+        cache.insert(key, Held::charged(&group, 100, value).unwrap());
+    }
+    assert_eq!(cache.evict(100), 200);
+    steps.2.wait();
+    assert_eq!(receiver.recv().unwrap().join().unwrap(), 100);
+    assert_eq!((cache.capacity(), usage(&group)), (MAX, 0));
 }
 
 /// An entry is charged while a reader has it, also after its eviction.
