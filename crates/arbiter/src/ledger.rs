@@ -142,8 +142,8 @@ struct Grant<M: Machine> {
     is_shrinking: bool,
     /// It grows before anybody is admitted.
     goes_first: bool,
-    /// Bytes promised to grants inside.
-    nested: u64,
+    /// Grants that are inside of it.
+    inside: u32,
     /// The grant that this one is inside of.
     parent: Option<u64>,
     /// Time at which its client had all that it asked for; 0 while it asks.
@@ -622,7 +622,8 @@ impl<M: Machine> Ledger<M> {
             .map(|ended| (&ended.chain, ended.group.reserved()));
         for (chain, bytes) in running.chain(ended) {
             for &at in chain.iter() {
-                *charged.entry(at).or_default() += bytes;
+                let charged = charged.entry(at).or_default();
+                *charged = bytes.saturating_add(*charged);
             }
         }
         let mut chain = vec![group.clone()];
@@ -641,7 +642,10 @@ impl<M: Machine> Ledger<M> {
             let to_keep = *to_keep.get_or_insert_with(|| self.credit_of(max));
             let kept = self.kept_on(&chain).min(to_keep);
             let of_grants = charged.get(&number).copied().unwrap_or(0);
-            let outside = group.reserved().saturating_sub(of_grants + kept);
+            let outside = group
+                .reserved()
+                .saturating_sub(of_grants)
+                .saturating_sub(kept);
             most = most.min(max.saturating_sub(to_keep).saturating_sub(outside));
         }
         after.drop_groups.append(&mut chain);
@@ -879,7 +883,7 @@ impl<M: Machine> Ledger<M> {
             waited: Duration::from_nanos(waited_ns),
             is_shrinking: false,
             goes_first: false,
-            nested: 0,
+            inside: 0,
             parent,
             idle_since_ns: idle_since_ns.clone(),
             score: waiter.score,
@@ -911,7 +915,7 @@ impl<M: Machine> Ledger<M> {
 
     /// Bytes of a grant that are charged, or promised to grants inside of it.
     fn used_of(&self, id: u64, grant: &Grant<M>) -> u64 {
-        if grant.nested == 0 {
+        if grant.inside == 0 {
             return grant.charged();
         }
         let inside = self
@@ -954,8 +958,7 @@ impl<M: Machine> Ledger<M> {
             u64::MAX => u64::MAX,
             left => waiter.wanted.max(waiter.least_at(width, left)).min(left),
         };
-        let promised = if bytes == u64::MAX { 0 } else { bytes };
-        around.nested += promised;
+        around.inside += 1;
         let (tenant, chain) = (around.tenant, around.chain.clone());
         Ok(self.insert(tenant, chain, &waiter, (bytes, width), Some(parent), now_ns))
     }
@@ -1235,7 +1238,7 @@ impl<M: Machine> Ledger<M> {
         match grant.parent {
             Some(parent) => {
                 if let Some(parent) = self.grants.get_mut(&parent) {
-                    parent.nested = parent.nested.saturating_sub(grant.bytes);
+                    parent.inside -= 1;
                 }
             }
             None => {
@@ -1366,12 +1369,8 @@ impl<M: Machine> Ledger<M> {
         }
         grant.bytes = bytes;
         let (parent, chain, tenant) = (grant.parent, grant.chain.clone(), grant.tenant);
-        match parent {
-            Some(parent) => {
-                let parent = self.grants.get_mut(&parent).expect("just seen");
-                parent.nested = parent.nested.saturating_add(by);
-            }
-            None => self.change_promise(&chain, tenant, before, bytes),
+        if parent.is_none() {
+            self.change_promise(&chain, tenant, before, bytes);
         }
         Ok(bytes)
     }

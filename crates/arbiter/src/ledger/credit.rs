@@ -79,7 +79,7 @@ impl<M: Machine> Ledger<M> {
     pub(super) fn credit_missing(&self, at: u32) -> u64 {
         let lacking = self.keepers().filter(|(way, _)| way.contains(&at));
         let missing = lacking.map(|(way, bytes)| bytes.saturating_sub(self.levels[&way[0]].kept()));
-        missing.sum()
+        missing.fold(0, u64::saturating_add)
     }
 
     /// Bytes that can be charged to groups now, so that they keep as many as they are to keep. Nothing that was promised is taken. Gives back what is kept in excess.
@@ -114,8 +114,10 @@ impl<M: Machine> Ledger<M> {
             };
             let room = way.iter().map(room).min().unwrap_or(0).min(missing);
             if room > 0 {
-                way.iter()
-                    .for_each(|&at| *taken.entry(at).or_default() += room);
+                for &at in &way {
+                    let taken = taken.entry(at).or_default();
+                    *taken = room.saturating_add(*taken);
+                }
                 found.push((at, self.levels[&at].group.clone(), room));
             }
         }

@@ -340,8 +340,6 @@ impl<M: Machine> Ledger<M> {
             if self.left_of(parent) < missing {
                 return Err(grant.chain[0]);
             }
-            let parent = self.grants.get_mut(&parent).expect("just seen");
-            parent.nested = parent.nested.saturating_add(missing);
             self.grants.get_mut(&id).expect("just seen").bytes += missing;
             return Ok(());
         }

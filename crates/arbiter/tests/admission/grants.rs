@@ -305,6 +305,23 @@ fn without_limits_a_grant_has_none_and_nobody_waits() {
 }
 
 #[test]
+fn grants_inside_of_one_without_a_limit_may_add_up_to_any_number() {
+    let memory = bursar::Memory::builder().build().unwrap();
+    let arbiter = bursar_arbiter::Arbiter::new(&memory, timeless());
+    let query = arbiter.try_admit(Ask::new(&memory.root(), "query"));
+    let query = query.unwrap();
+    let limited = query
+        .group()
+        .child("limited", Limits::max(u64::MAX - 1))
+        .unwrap();
+    let inside = |name| arbiter.try_admit(Ask::new(&limited, name).least(1 << 63, 0));
+    let inner = ["one", "two", "three"].map(|name| inside(name).unwrap());
+    assert!(inner.iter().all(|inner| inner.bytes() >= 1 << 63));
+    drop(inner);
+    drop(query);
+}
+
+#[test]
 fn what_a_grant_and_those_inside_of_it_have_is_never_more_than_its_bytes() {
     let arbiter = arbiter(100, timeless());
     let acme = tenant(&arbiter, "acme", 40);
