@@ -607,7 +607,8 @@ impl<M: Machine> Grant<M> {
         self.widener.clone()
     }
 
-    /// Changes the size of the grant to `bytes`, but not below what is charged. Returns the new size.
+    /// Changes the size of the grant to `bytes`, but not below what is charged, or promised to a wait of its query. Returns the new size. A grant
+    /// without a limit is not lowered, nor is one that loses bytes to others at this moment.
     ///
     /// # Errors
     /// [`NotWidened`] if the grant cannot have that much.

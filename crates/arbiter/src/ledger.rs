@@ -1443,14 +1443,15 @@ impl<M: Machine> Ledger<M> {
         })
     }
 
-    /// Begins to lower a grant to `target`. Returns its group.
+    /// Begins to lower a grant as its query wants. Returns its group.
     pub(crate) fn begin_shrink(&mut self, id: u64) -> Option<Group<M>> {
         let grant = self.grants.get_mut(&id)?;
-        if grant.is_shrinking || grant.is_unlimited || grant.parent.is_some() {
+        if grant.is_shrinking || grant.is_unlimited {
             return None;
         }
         let group = grant.group.clone()?;
         grant.is_shrinking = true;
+        grant.kept = 0;
         Some(group)
     }
 
@@ -1510,19 +1511,29 @@ impl<M: Machine> Ledger<M> {
         found.into_iter().map(begin).collect()
     }
 
-    /// Ends what [`Ledger::begin_shrink`] began: the grant has `bytes` now, unless it had fewer before.
+    /// Ends what [`Ledger::begin_shrink`] or [`Ledger::begin_shrinks`] began: the grant has `bytes` now, unless it had fewer before. It keeps
+    /// what was promised to its waits meanwhile.
     pub(crate) fn end_shrink(&mut self, id: u64, bytes: u64) {
-        let Some(used) = self.grants.get(&id).map(|grant| self.used_of(id, grant)) else {
+        let Some(grant) = self.grants.get(&id) else {
             return;
         };
+        // Relaxed: a time that stands for itself.
+        let room = match grant.idle_since_ns.load(Ordering::Relaxed) {
+            0 => grant.kept,
+            _ => 0,
+        };
+        let kept = self.used_of(id, grant).max(self.needed(id, 0)).max(room);
         let grant = self.grants.get_mut(&id).expect("just seen");
         grant.is_shrinking = false;
         let before = grant.bytes;
-        grant.bytes = bytes.max(used).min(before);
+        grant.bytes = bytes.max(kept).min(before);
         grant.least = grant.least.min(grant.bytes);
-        let (bytes, chain, tenant) = (grant.bytes, grant.chain.clone(), grant.tenant);
+        let bytes = grant.bytes;
         self.counts.shrunk += u64::from(bytes < before);
-        self.change_promise(&chain, tenant, before, bytes);
+        if grant.parent.is_none() {
+            let (chain, tenant) = (grant.chain.clone(), grant.tenant);
+            self.change_promise(&chain, tenant, before, bytes);
+        }
     }
 
     /// Forgets all that wait, in a forked child: their tasks are in the parent.

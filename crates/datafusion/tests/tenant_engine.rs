@@ -605,6 +605,28 @@ async fn a_query_that_never_ends_is_not_stopped_for_others() {
     }
 }
 
+/// A query works on its first row while its client waits for it. It is idle only until the client asks.
+#[tokio::test]
+async fn a_query_that_works_on_its_first_row_is_not_idle() {
+    let mut scene = scene(MAX);
+    let mut policy = Policy::default();
+    policy.idle_after = Duration::ZERO;
+    scene.arbiter = Arbiter::new(&scene.memory, policy);
+    let hungry = Hungry::new(MIB, 0, 0, true);
+    hungry.register_in(&scene, true);
+    let sql = "SELECT * FROM hungry WHERE n < 0";
+    let mut stream = scene.tenant().sql(None, sql).await.unwrap();
+    let works = || scene.group.reserved() >= MIB;
+    assert!(until(stream.next(), works).await.is_none());
+    let waits = Ask::new(&scene.group, "waits").least(MAX, 0);
+    let mut waits = scene.arbiter.admit(waits);
+    assert!((&mut waits).now_or_never().is_none());
+    let bytes = || scene.arbiter.admissions().grants[0].bytes;
+    let granted = bytes();
+    scene.arbiter.tick();
+    assert_eq!(bytes(), granted);
+}
+
 #[tokio::test]
 async fn of_two_queries_that_wait_for_each_other_one_is_stopped_and_runs_again() {
     let scene = scene(MAX);

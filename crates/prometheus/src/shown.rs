@@ -86,12 +86,13 @@ pub(crate) fn choose<'a>(
 impl Others {
     fn add(&mut self, group: &GroupSnapshot) {
         self.groups += 1;
-        self.usage += group.reading.usage().value;
-        self.reserved += group.reserved;
+        // Statistics are any numbers of the program, so sums wrap, as in a parent.
+        self.usage = self.usage.wrapping_add(group.reading.usage().value);
+        self.reserved = self.reserved.saturating_add(group.reserved);
         let values: Vec<i64> = group.reading.iter().map(|(_, value)| value.value).collect();
         self.statistics.resize(values.len(), 0);
         for (sum, value) in self.statistics.iter_mut().zip(values) {
-            *sum += value;
+            *sum = sum.wrapping_add(value);
         }
     }
 }

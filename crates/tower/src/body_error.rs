@@ -41,7 +41,7 @@ pub enum BodyError {
         /// Bytes a second that it must send.
         min_rate: u64,
     },
-    /// The group refuses the charge. Usually it was removed.
+    /// The group refuses the charge. Usually it was removed, or no group can have so many bytes.
     Charge(ChargeError),
     /// The grant of the request cannot grow.
     Grow(GrowError),
@@ -109,7 +109,9 @@ impl BodyError {
     /// is too slow, and 503 for all else.
     pub fn status(&self) -> StatusCode {
         match self {
-            Self::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::TooLarge { .. } | Self::Charge(ChargeError::TooLarge { .. }) => {
+                StatusCode::PAYLOAD_TOO_LARGE
+            }
             Self::TimedOut {
                 is_own_limit: true, ..
             } => StatusCode::TOO_MANY_REQUESTS,

@@ -353,6 +353,8 @@ async fn a_body_that_does_not_fit_is_refused_before_it_is_read() {
     let began = Instant::now();
     let never = refused(&group, 41 * MIB).await;
     assert_eq!(never, (StatusCode::PAYLOAD_TOO_LARGE, None));
+    let never = refused(&group, 1 << 57).await;
+    assert_eq!(never, (StatusCode::PAYLOAD_TOO_LARGE, None));
     assert_eq!(began.elapsed(), Duration::ZERO);
     let held = group.try_charge(30 * MIB as u64).unwrap();
     let own = refused(&group, 20 * MIB).await;

@@ -364,13 +364,13 @@ impl<M: Machine> Ledger<M> {
     }
 
     /// Bytes that a grant would have: those that are charged to it or promised to other waits of its query, and `bytes`. Waits for room share it.
-    fn needed(&self, id: u64, bytes: u64) -> u64 {
+    pub(super) fn needed(&self, id: u64, bytes: u64) -> u64 {
         let promised = self.growers.values().filter(|grower| {
             grower.grant == id && grower.decided == Some(Ok(())) && !grower.is_kept
         });
-        let promised = promised.map(|grower| grower.bytes).sum::<u64>();
+        let promised = promised.map(|grower| grower.bytes);
         let charged = self.grants[&id].charged();
-        charged.saturating_add(promised).saturating_add(bytes)
+        promised.fold(charged.saturating_add(bytes), u64::saturating_add)
     }
 
     /// Grants that were promised memory that they have not charged yet.
@@ -784,18 +784,22 @@ impl<M: Machine> Ledger<M> {
         self.decisions.push_back((now_ns, decision));
     }
 
-    /// Notes the answer of an engine. Its query has no more promise for bytes that it gave back. That must hold before the lock is released: the
-    /// query may grow again at once. Returns its group, whose limit must follow.
+    /// Notes the answer of an engine. A query that gave bytes back keeps what it has charged, and what was promised to its waits. That must hold
+    /// before the lock is released: the query may grow again at once. Returns its group, whose limit must follow.
     pub(crate) fn answer(&mut self, id: u64, decision: u64, said: u64) -> Option<Group<M>> {
         let grant = self.grants.get(&id)?;
         let is_expected = grant.leaving.as_ref()?.decision == decision;
-        let used = self.used_of(id, grant);
+        let gave_none = grant.leaving.as_ref()?.charged <= grant.charged();
+        let kept = self
+            .used_of(id, grant)
+            .max(self.needed(id, 0))
+            .max(grant.kept);
         self.end_leaving(id, decision, Some(said));
         let grant = self.grants.get_mut(&id)?;
-        if !is_expected || grant.is_unlimited || grant.parent.is_some() {
+        if !is_expected || gave_none || grant.is_unlimited || grant.parent.is_some() {
             return None;
         }
-        let (before, bytes) = (grant.bytes, grant.bytes.min(used));
+        let (before, bytes) = (grant.bytes, grant.bytes.min(kept));
         grant.bytes = bytes;
         grant.least = grant.least.min(bytes);
         self.counts.shrunk += u64::from(bytes < before);

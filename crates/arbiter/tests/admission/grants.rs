@@ -290,6 +290,22 @@ fn an_ask_inside_a_grant_is_served_from_it_or_refused_but_never_waits() {
 }
 
 #[test]
+fn a_grant_inside_of_another_can_be_lowered() {
+    let arbiter = arbiter(100, timeless());
+    let acme = tenant(&arbiter, "acme", 40);
+    let grant = arbiter.try_admit(ask(&acme, "query", 30)).unwrap();
+    let inner = arbiter.try_admit(ask(grant.group(), "inner", 30)).unwrap();
+    let charge = inner.try_charge(4 * MIB).unwrap();
+    assert_eq!(inner.resize(10 * MIB), Ok(10 * MIB));
+    assert_eq!(inner.resize(MIB), Ok(4 * MIB));
+    assert_eq!(inner.group().limits().max, 4 * MIB);
+    let next = arbiter.try_admit(ask(grant.group(), "next", 26));
+    assert_eq!(next.unwrap().bytes(), 26 * MIB);
+    assert_eq!(grant.bytes(), 30 * MIB);
+    drop(charge);
+}
+
+#[test]
 fn without_limits_a_grant_has_none_and_nobody_waits() {
     let memory = bursar::Memory::builder().build().unwrap();
     let arbiter = bursar_arbiter::Arbiter::new(&memory, timeless());

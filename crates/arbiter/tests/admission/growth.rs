@@ -584,6 +584,29 @@ fn bytes_that_are_promised_but_not_there_are_waited_for_too() {
     drop(grown(&mut grow));
 }
 
+#[test]
+fn an_answer_costs_no_promise_but_for_bytes_that_were_given_back() {
+    for freed in [0, 5 * MIB] {
+        let arbiter = arbiter(100, at_once());
+        let (first, _held) = running(&arbiter, "first", 0, 40);
+        let acme = first.group().parent().unwrap();
+        let second = arbiter.try_admit(ask(&acme, "second", 60)).unwrap();
+        let mut bytes = second.try_charge(10 * MIB).unwrap();
+        let told = Told::new(10);
+        second.attach(told.clone());
+        let _grow = grows_later(first.grow(20 * MIB));
+        let (_, answer) = told.asked();
+        let mut room = second.widener().wait_for_room(40 * MIB);
+        assert!(matches!(poll_room(&mut room), Poll::Ready(Ok(()))));
+        drop(bytes.split(freed).unwrap());
+        answer.freed(freed);
+        let kept = if freed == 0 { 60 } else { 50 };
+        assert_eq!(second.bytes(), kept * MIB);
+        let charge = second.try_charge(40 * MIB);
+        drop(charge.expect("there was room for it"));
+    }
+}
+
 /// An engine that answers while it is asked.
 struct Cannot(Told);
 

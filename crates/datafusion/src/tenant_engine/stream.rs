@@ -221,6 +221,7 @@ impl TenantStream {
         mut attempt: Attempt,
         context: &mut Context<'_>,
     ) -> Poll<Option<DataFusionError>> {
+        attempt.grant.set_idle(false);
         let bytes_max = self.query.tenant.engine.hold_first;
         loop {
             if let Some(stop) = attempt.yielder.poll_stopped(context) {
