@@ -3,7 +3,6 @@
 //! `cargo run --release -p bursar-cache --features moka,quick_cache --example caches`
 
 use std::error::Error;
-use std::sync::Arc;
 
 use bursar::{Bytes, ChargeError, Freshness, Group, Limits, Memory};
 use bursar_cache::{ByCharge, Held, Place, evict_from};
@@ -47,9 +46,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let memory = Memory::builder().max(64 * MIB).build()?;
 
     let blocks = memory.root().child("quick_cache", Limits::none())?;
-    // Bursar says when it is full.
-    let cache = quick_cache::sync::Cache::with_weighter(1000, u64::MAX, ByCharge);
-    let cache = Arc::new(cache);
+    let cache = ByCharge::cache(64);
     let reclaimer = evict_from(&blocks, 0, cache.clone());
     run("quick_cache", &memory, &blocks, |block| {
         cache.get_or_insert_with(&block, || load(&blocks, block))

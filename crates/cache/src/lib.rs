@@ -6,16 +6,12 @@
 //! ```
 //! use bursar::{Limits, Memory};
 //! use bursar_cache::{ByCharge, Held, evict_from};
-//! # #[cfg(feature = "quick_cache")]
-//! use quick_cache::sync::Cache;
-//! use std::sync::Arc;
 //!
 //! # #[cfg(feature = "quick_cache")]
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let memory = Memory::host()?;
 //! let group = memory.root().child("cache", Limits::max(64 << 20))?;
-//! // Bursar says when it is full.
-//! let cache = Arc::new(Cache::with_weighter(10_000, u64::MAX, ByCharge));
+//! let cache = ByCharge::cache(64);                                    // about as many entries as fit
 //! let _reclaimer = evict_from(&group, 0, cache.clone());              // keep it as long as the cache
 //! for key in 0..200 {
 //!     let entry = Held::charged(&group, 1 << 20, || vec![0u8; 1 << 20])?;   // 200 MiB into 64 MiB: others go
@@ -34,7 +30,7 @@
 //! [`CachePolicy`] has its gain, and says why it does not oscillate.
 //!
 //! # Which cache
-//! `quick_cache` evicts by its own policy, because its capacity can be lowered. `moka` has no such method, so its entries go in the order of
+//! `quick_cache` evicts by its own policy, because its capacity can be lowered. That makes it forget what it evicted before. `moka` has no such method, so its entries go in the order of
 //! its iterator, which does not know what was used last. Its entries need a [`Place`].
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

@@ -13,7 +13,9 @@ use bursar_rig::random::Random;
 const MAX: u64 = 1 << 20;
 
 type Moka = moka::sync::Cache<u64, Place<u64>>;
-type Quick = Arc<quick_cache::sync::Cache<u64, Held<u64>, ByCharge>>;
+type Quick = Arc<
+    quick_cache::sync::Cache<u64, Held<u64>, ByCharge, quick_cache::DefaultHashBuilder, ByCharge>,
+>;
 
 /// A cache of either crate.
 trait Any: Evict + Clone {
@@ -54,11 +56,7 @@ impl Any for Moka {
 
 impl Any for Quick {
     fn fresh() -> Self {
-        Arc::new(quick_cache::sync::Cache::with_weighter(
-            1000,
-            u64::MAX,
-            ByCharge,
-        ))
+        ByCharge::cache(1000)
     }
     fn put(&self, key: u64, held: Held<u64>) {
         self.insert(key, held);
@@ -149,7 +147,8 @@ impl Drop for Ends {
 fn evictions_give_the_capacity_back() {
     let memory = Memory::host().unwrap();
     let group = memory.root().child("cache", Limits::none()).unwrap();
-    let cache = Arc::new(quick_cache::sync::Cache::with_weighter(2, MAX, ByCharge));
+    let cache = ByCharge::cache(2);
+    let capacity = cache.capacity();
     let (ended, began, over) = (AtomicU64::new(0), Barrier::new(2), Barrier::new(2));
     let steps = Arc::new((ended, began, over));
     let (second, receiver) = mpsc::channel();
@@ -177,7 +176,43 @@ fn evictions_give_the_capacity_back() {
     assert_eq!(cache.evict(100), 200);
     steps.2.wait();
     assert_eq!(receiver.recv().unwrap().join().unwrap(), 100);
-    assert_eq!((cache.capacity(), usage(&group)), (MAX, 0));
+    assert_eq!((cache.capacity(), usage(&group)), (capacity, 0));
+}
+
+/// The return of many evicted entries tells a listener that looks at the cache.
+#[test]
+fn listeners_may_use_a_cache_that_evicts() {
+    let memory = Memory::host().unwrap();
+    let group = memory.root().child("cache", Limits::max(MAX)).unwrap();
+    let cache = ByCharge::cache(20);
+    let (looked, watched) = (Arc::new(AtomicU64::new(0)), cache.clone());
+    let looks = looked.clone();
+    let _listener = group.on_pressure(move |_| {
+        looks.fetch_add(1 + watched.weight() % 2, Ordering::Relaxed);
+    });
+    let _reclaimer = evict_from(&group, 0, cache.clone());
+    for key in 0..100 {
+        let held = Held::charged(&group, 10_000, || key).unwrap();
+        cache.insert(key, held);
+    }
+    let charge = group.try_charge(600 << 10).unwrap();
+    assert!(looked.load(Ordering::Relaxed) > 0);
+    drop(charge);
+}
+
+/// A few bytes are evicted of a cache with more shards than that.
+#[test]
+fn the_smallest_eviction_frees_something() {
+    let memory = Memory::host().unwrap();
+    let group = memory.root().child("cache", Limits::none()).unwrap();
+    let cache = Quick::fresh();
+    for key in 0..200 {
+        cache.put(key, Held::charged(&group, 2, || key).unwrap());
+    }
+    while cache.weight() > 0 {
+        assert!(cache.evict(1) > 0);
+    }
+    assert_eq!(usage(&group), 0);
 }
 
 /// An entry is charged while a reader has it, also after its eviction.
