@@ -607,8 +607,8 @@ impl<M: Machine> Grant<M> {
         self.widener.clone()
     }
 
-    /// Changes the size of the grant to `bytes`, but not below what is charged, or promised to a wait of its query. Returns the new size. A grant
-    /// without a limit is not lowered, nor is one that loses bytes to others at this moment.
+    /// Changes the size of the grant to `bytes`, but not below what is charged, or promised to a [`Widener::grow`] that waits. Returns the new size.
+    /// A grant without a limit is not lowered, nor is one that loses bytes to others at this moment.
     ///
     /// # Errors
     /// [`NotWidened`] if the grant cannot have that much.

@@ -1345,7 +1345,9 @@ impl<M: Machine> Ledger<M> {
         let widened = match grant.parent {
             Some(parent) => {
                 let left = self.left_of(parent);
-                if missing > left {
+                if grant.is_shrinking {
+                    Err(NotWidened::Busy)
+                } else if missing > left {
                     Err(NotWidened::NoRoom)
                 } else {
                     Ok(missing)

@@ -30,7 +30,7 @@
 //! [`CachePolicy`] has its gain, and says why it does not oscillate.
 //!
 //! # Which cache
-//! `quick_cache` evicts by its own policy, because its capacity can be lowered. That makes it forget what it evicted before. `moka` has no such method, so its entries go in the order of
+//! `quick_cache` evicts by its own policy, because its capacity can be lowered. From its first eviction on, it no longer knows which keys it evicted. `moka` has no such method, so its entries go in the order of
 //! its iterator, which does not know what was used last. Its entries need a [`Place`].
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

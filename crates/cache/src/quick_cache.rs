@@ -9,7 +9,7 @@ use quick_cache::{DefaultHashBuilder, Lifecycle, Weighter};
 use crate::held::{Evict, Held};
 
 /// The weight of an entry is what is charged for it. As a lifecycle, it lets evicted entries go when no lock of the cache is held: their bytes
-/// return then, which may run code of the program.
+/// return then, which may run code of the program. `clear` and `retain` of quick_cache still let entries go with a lock held.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ByCharge;
 
@@ -48,8 +48,8 @@ where
     B: BuildHasher + Clone + Send + Sync + 'static,
     L: Lifecycle<K, Held<V>> + Clone + Send + Sync + 'static,
 {
-    /// Lowers the capacity for a moment. quick_cache then chooses the entries: no shard has more than its part of what is left. It forgets which
-    /// entries it evicted before, so it takes some that come back for new ones. An entry that a reader has counts as evicted, and its bytes return
+    /// Lowers the capacity for a moment. quick_cache then chooses the entries: no shard has more than its part of what is left. From the first time on
+    /// it no longer knows which keys it evicted, so one that comes back is new to it. An entry that a reader has counts as evicted, and its bytes return
     /// later. A capacity that the program sets meanwhile is lost.
     fn evict(&self, bytes: u64) -> u64 {
         let restore = |capacity| self.set_capacity(capacity);
@@ -65,53 +65,83 @@ where
     }
 }
 
-/// A cache whose capacity is low for evictions. The last of them to end gives the capacity back: any other has read a low one.
-struct Eviction {
+/// Evictions that are under way in a cache.
+struct Evictions {
     /// The cache, by its address. Each eviction has a handle, so no other cache can get the address.
     cache: usize,
-    /// Its capacity before the first eviction.
+    count: usize,
+    /// Locked while the capacity is read or given back, which may wait for a lock of the cache: evictions of others do not wait.
+    low: Arc<Mutex<Low>>,
+}
+
+/// The capacity of a cache before its first eviction, while evictions keep it low. The last of them to end gives it back: any other has read a low one.
+#[derive(Default)]
+struct Low {
     capacity: u64,
-    /// Evictions under way.
     count: usize,
 }
 
-static EVICTIONS: Mutex<Vec<Eviction>> = Mutex::new(Vec::new());
+static EVICTIONS: Mutex<Vec<Evictions>> = Mutex::new(Vec::new());
 
-fn evictions() -> MutexGuard<'static, Vec<Eviction>> {
-    // No change of the list is seen by half.
-    EVICTIONS.lock().unwrap_or_else(PoisonError::into_inner)
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // No change is seen by half.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// An eviction under way, until dropped: an entry may panic when it goes.
 struct Lowered<F: Fn(u64)> {
     cache: usize,
+    low: Arc<Mutex<Low>>,
     restore: F,
 }
 
 impl<F: Fn(u64)> Lowered<F> {
     fn new(cache: usize, capacity: impl FnOnce() -> u64, restore: F) -> Self {
-        let mut evictions = evictions();
-        match evictions.iter_mut().find(|one| one.cache == cache) {
-            Some(eviction) => eviction.count += 1,
-            None => evictions.push(Eviction {
-                cache,
-                capacity: capacity(),
-                count: 1,
-            }),
+        let low = {
+            let mut all = locked(&EVICTIONS);
+            let own = match all.iter().position(|one| one.cache == cache) {
+                Some(at) => at,
+                None => {
+                    let low = Arc::default();
+                    let count = 0;
+                    all.push(Evictions { cache, count, low });
+                    all.len() - 1
+                }
+            };
+            all[own].count += 1;
+            all[own].low.clone()
+        };
+        {
+            let mut low = locked(&low);
+            if low.count == 0 {
+                low.capacity = capacity();
+            }
+            low.count += 1;
         }
-        Self { cache, restore }
+        Self {
+            cache,
+            low,
+            restore,
+        }
     }
 }
 
 impl<F: Fn(u64)> Drop for Lowered<F> {
     fn drop(&mut self) {
-        let mut evictions = evictions();
-        let own = evictions.iter().position(|one| one.cache == self.cache);
+        {
+            let mut low = locked(&self.low);
+            low.count -= 1;
+            if low.count == 0 {
+                // With the lock: the next eviction reads the capacity after this.
+                (self.restore)(low.capacity);
+            }
+        }
+        let mut all = locked(&EVICTIONS);
+        let own = all.iter().position(|one| one.cache == self.cache);
         let own = own.expect("an eviction is in the list until its end");
-        evictions[own].count -= 1;
-        if evictions[own].count == 0 {
-            // With the lock: the next eviction reads the capacity after this.
-            (self.restore)(evictions.swap_remove(own).capacity);
+        all[own].count -= 1;
+        if all[own].count == 0 {
+            all.swap_remove(own);
         }
     }
 }

@@ -618,11 +618,11 @@ async fn a_query_that_works_on_its_first_row_is_not_idle() {
     let mut stream = scene.tenant().sql(None, sql).await.unwrap();
     let works = || scene.group.reserved() >= MIB;
     assert!(until(stream.next(), works).await.is_none());
+    let bytes = || scene.arbiter.admissions().grants[0].bytes;
+    let granted = bytes();
     let waits = Ask::new(&scene.group, "waits").least(MAX, 0);
     let mut waits = scene.arbiter.admit(waits);
     assert!((&mut waits).now_or_never().is_none());
-    let bytes = || scene.arbiter.admissions().grants[0].bytes;
-    let granted = bytes();
     scene.arbiter.tick();
     assert_eq!(bytes(), granted);
 }

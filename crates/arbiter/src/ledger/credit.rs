@@ -160,6 +160,7 @@ impl<M: Machine> Ledger<M> {
             .and_then(|kept| kept.split(bytes).ok());
         let charge = drawn.ok_or(DrawError::Exhausted { left })?;
         self.change_bytes(id, |before| before.saturating_add(bytes));
+        self.note_drawn(id, |drawn| drawn.saturating_add(bytes));
         Ok((at, charge))
     }
 
@@ -173,6 +174,14 @@ impl<M: Machine> Ledger<M> {
         let bytes = charge.bytes();
         self.keep_credit(at, charge, after);
         self.change_bytes(id, |before| before.saturating_sub(bytes));
+        self.note_drawn(id, |drawn| drawn.saturating_sub(bytes));
+    }
+
+    fn note_drawn(&mut self, id: u64, change: impl FnOnce(u64) -> u64) {
+        let grant = self.grants.get_mut(&id);
+        if let Some(leaving) = grant.and_then(|grant| grant.leaving.as_mut()) {
+            leaving.drawn = change(leaving.drawn);
+        }
     }
 
     /// Changes the bytes of a grant, and what is promised with them.

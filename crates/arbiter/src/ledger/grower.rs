@@ -28,6 +28,8 @@ pub(super) struct Leaving {
     pub(super) bytes: u64,
     /// Bytes that were charged to it.
     pub(super) charged: u64,
+    /// Bytes that it has drawn since ([`super::Ledger::draw`]).
+    pub(super) drawn: u64,
     pub(super) until_ns: u64,
     pub(super) is_stop: bool,
 }

@@ -710,6 +710,7 @@ impl<M: Machine> Ledger<M> {
             decision,
             bytes: expected,
             charged,
+            drawn: 0,
             until_ns,
             is_stop: kind == DecisionKind::Stop,
         };
@@ -784,22 +785,24 @@ impl<M: Machine> Ledger<M> {
         self.decisions.push_back((now_ns, decision));
     }
 
-    /// Notes the answer of an engine. A query that gave bytes back keeps what it has charged, and what was promised to its waits. That must hold
-    /// before the lock is released: the query may grow again at once. Returns its group, whose limit must follow.
+    /// Notes the answer of an engine. Its query has no more promise for bytes that it gave back, nor for those that it drew. That must hold
+    /// before the lock is released: the query may grow again at once. What it had not charged yet stays promised: its waits may rest on that, and
+    /// [`Ledger::begin_shrinks`] takes what it does not need. Returns its group, whose limit must follow.
     pub(crate) fn answer(&mut self, id: u64, decision: u64, said: u64) -> Option<Group<M>> {
         let grant = self.grants.get(&id)?;
-        let is_expected = grant.leaving.as_ref()?.decision == decision;
-        let gave_none = grant.leaving.as_ref()?.charged <= grant.charged();
-        let kept = self
-            .used_of(id, grant)
-            .max(self.needed(id, 0))
-            .max(grant.kept);
+        let leaving = grant.leaving.as_ref()?;
+        let is_expected = leaving.decision == decision;
+        let had = leaving.charged.saturating_add(leaving.drawn);
+        let left = grant
+            .bytes
+            .saturating_sub(had.saturating_sub(grant.charged()));
+        let left = left.max(self.used_of(id, grant));
         self.end_leaving(id, decision, Some(said));
         let grant = self.grants.get_mut(&id)?;
-        if !is_expected || gave_none || grant.is_unlimited || grant.parent.is_some() {
+        if !is_expected || grant.is_unlimited || grant.parent.is_some() {
             return None;
         }
-        let (before, bytes) = (grant.bytes, grant.bytes.min(kept));
+        let (before, bytes) = (grant.bytes, grant.bytes.min(left));
         grant.bytes = bytes;
         grant.least = grant.least.min(bytes);
         self.counts.shrunk += u64::from(bytes < before);

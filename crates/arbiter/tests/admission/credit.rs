@@ -104,6 +104,26 @@ fn a_query_that_is_asked_draws_what_is_kept_and_no_more() {
     assert_eq!((more.bytes(), root.reserved()), (20 * MIB, 70 * MIB));
 }
 
+#[test]
+fn a_draw_that_returns_leaves_no_promise() {
+    let Scene {
+        arbiter,
+        needy,
+        asked,
+        told,
+        held,
+        _used,
+    } = scene();
+    let _more = grows_later(needy.grow(20 * MIB));
+    let (_, answer) = told.asked();
+    drop(asked.widener().draw(10 * MIB).unwrap());
+    answer.cannot();
+    arbiter.tick();
+    assert_eq!(asked.bytes(), 50 * MIB);
+    assert_eq!(arbiter.memory().root().reserved(), 100 * MIB);
+    drop(held);
+}
+
 fn give_back(answer: Answer, mib: u64) {
     answer.freed(mib * MIB);
 }

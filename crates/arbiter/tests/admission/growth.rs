@@ -600,11 +600,30 @@ fn an_answer_costs_no_promise_but_for_bytes_that_were_given_back() {
         assert!(matches!(poll_room(&mut room), Poll::Ready(Ok(()))));
         drop(bytes.split(freed).unwrap());
         answer.freed(freed);
-        let kept = if freed == 0 { 60 } else { 50 };
-        assert_eq!(second.bytes(), kept * MIB);
+        assert_eq!(second.bytes(), 60 * MIB - freed);
         let charge = second.try_charge(40 * MIB);
         drop(charge.expect("there was room for it"));
     }
+}
+
+#[test]
+fn room_that_was_used_and_given_back_is_for_who_waits() {
+    let arbiter = arbiter(100, at_once());
+    let (first, _held) = running(&arbiter, "first", 0, 40);
+    let acme = first.group().parent().unwrap();
+    let second = arbiter.try_admit(ask(&acme, "second", 60)).unwrap();
+    let _used = second.try_charge(10 * MIB).unwrap();
+    let mut room = second.widener().wait_for_room(40 * MIB);
+    assert!(matches!(poll_room(&mut room), Poll::Ready(Ok(()))));
+    let told = Told::new(50);
+    second.attach(told.clone());
+    let bytes = second.try_charge(50 * MIB).unwrap();
+    let mut grow = grows_later(first.grow(20 * MIB));
+    let (_, answer) = told.asked();
+    drop(bytes);
+    answer.freed(50 * MIB);
+    assert_eq!(second.bytes(), 10 * MIB);
+    drop(grown(&mut grow));
 }
 
 /// An engine that answers while it is asked.
