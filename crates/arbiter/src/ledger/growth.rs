@@ -786,7 +786,7 @@ impl<M: Machine> Ledger<M> {
     }
 
     /// Notes the answer of an engine. Its query has no more promise for bytes that it gave back, nor for those that it drew. That must hold
-    /// before the lock is released: the query may grow again at once. What it had not charged yet stays promised: its waits may rest on that, and
+    /// before the lock is released: the query may grow again at once. Bytes that it had not charged yet stay promised, because its waits may rest on them.
     /// [`Ledger::begin_shrinks`] takes what it does not need. Returns its group, whose limit must follow.
     pub(crate) fn answer(&mut self, id: u64, decision: u64, said: u64) -> Option<Group<M>> {
         let grant = self.grants.get(&id)?;
