@@ -626,6 +626,23 @@ fn room_that_was_used_and_given_back_is_for_who_waits() {
     drop(grown(&mut grow));
 }
 
+#[test]
+fn room_that_is_promised_while_a_grant_is_lowered_is_kept() {
+    let arbiter = arbiter(100, timeless());
+    let acme = tenant(&arbiter, "acme", u64::MAX);
+    let grant = arbiter.try_admit(ask(&acme, "query", 60)).unwrap();
+    let _used = grant.try_charge(20 * MIB).unwrap();
+    let widener = grant.widener();
+    // Runs after the lower limit is set, and before the grant is lowered.
+    let _reclaimer = grant.group().add_reclaimer(0, move |_| {
+        let mut room = widener.wait_for_room(30 * MIB);
+        assert!(matches!(poll_room(&mut room), Poll::Ready(Ok(()))));
+        0
+    });
+    assert_eq!(grant.resize(10 * MIB), Ok(50 * MIB));
+    drop(grant.try_charge(30 * MIB).unwrap());
+}
+
 /// An engine that answers while it is asked.
 struct Cannot(Told);
 
