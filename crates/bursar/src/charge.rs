@@ -171,12 +171,13 @@ impl<M: Machine> Charge<M> {
             Outcome::Done => bytes,
             _ => nowait::charge_anyway(&self.core, self.index, bytes, outcome),
         };
-        if self.bytes == 0 && more > 0 {
-            // From now on the bytes keep the record.
-            lifetime::forget(&self.core, self.index);
-        }
+        let was_empty = self.bytes == 0;
         self.bytes += more;
         self.site.set_bytes(self.bytes);
+        if was_empty && more > 0 {
+            // From now on the bytes keep the record. Last: a group that ends may panic.
+            lifetime::forget(&self.core, self.index);
+        }
     }
 
     /// Splits `bytes` off into a charge of their own. Nothing is charged or returned.
@@ -247,18 +248,18 @@ impl<M: Machine> Charge<M> {
                 }));
             }
             core.counters.refer(target.index());
-            lifetime::forget(&core, self.index);
             None
         } else {
             let moved = slow_charge::move_charge(&core, self.index, target.index(), self.bytes);
             Some(moved.map_err(MoveError::Refused)?)
         };
-        self.index = target.index();
+        let from = mem::replace(&mut self.index, target.index());
         self.slot = target.slot().clone();
         self.site.set_group(self.index);
-        // Last: a reclaimer may panic.
-        if let Some(moved) = moved {
-            slow_charge::after_move(&core, self.index, moved);
+        // Last: a reclaimer may panic, and so may a group that ends.
+        match moved {
+            Some(moved) => slow_charge::after_move(&core, self.index, moved),
+            None => lifetime::forget(&core, from),
         }
         Ok(())
     }

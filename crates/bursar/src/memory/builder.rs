@@ -11,6 +11,7 @@ use super::Memory;
 use super::cgroup::{Follow, FromCgroup};
 use crate::group::Group;
 use crate::limit::{Counters, Limits, SHARDS_PER_SLICE, STOCK_MAX_MAX, StockSettings};
+use crate::pages::Zeroed;
 use crate::react::{Core, HighPolicy, PassingRule, Policies, PressurePolicy, Recursive};
 use crate::tree::{BadSchema, CreateError, FlushPolicy, Layout, Statistic, Tree};
 use crate::zones::PageOptions;
@@ -451,7 +452,8 @@ impl<M: Machine> Memory<M> {
             ticks: false,
         };
         let mut fresh = builder.build_on(tree.machine.clone())?;
-        fresh.cgroup = self.cgroup.clone();
+        let cgroup = self.cgroup.as_ref();
+        fresh.cgroup = cgroup.map(|follow| Arc::new(follow.copy()));
         let mut pairs = vec![(self.root(), fresh.root())];
         let mut position = 0;
         while position < pairs.len() {
@@ -463,6 +465,15 @@ impl<M: Machine> Memory<M> {
             }
             pairs.extend(below);
             position += 1;
+        }
+        for (from, to) in &pairs {
+            let settings = from.core().counters.counter(from.index());
+            if settings.zeroes_on_free() {
+                to.set_zero_on_free(Zeroed::Yes);
+            }
+            if !settings.may_be_victim() {
+                to.exclude_from_victims();
+            }
         }
         let groups = pairs.into_iter().skip(1).map(|(_, copy)| copy);
         Ok((fresh, groups.collect()))

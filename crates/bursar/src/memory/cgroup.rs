@@ -53,6 +53,16 @@ impl Follow {
         })
     }
 
+    /// The same inputs, for another memory.
+    pub(super) fn copy(&self) -> Self {
+        // Full, both: as in `root_max`.
+        Self {
+            from: self.from.clone(),
+            own_max: HostWord::new(self.own_max.load(MemoryOrder::Full)),
+            cgroup_max: HostWord::new(self.cgroup_max.load(MemoryOrder::Full)),
+        }
+    }
+
     /// The root's limit by these inputs.
     pub(super) fn root_max(&self) -> Limit {
         // Full, both: pair with the stores in `set_max` and `reread_by`. Either we see the store, or the task that
@@ -179,6 +189,20 @@ mod tests {
         fake.limit("max");
         assert_eq!(max(Memory::builder(), 300_000), u64::MAX);
         assert_eq!(max(Memory::builder().max(600_000), 300_000), 600_000);
+    }
+
+    #[test]
+    fn the_memory_of_a_forked_child_has_a_limit_of_its_own() {
+        let fake = Fake::new("1000000");
+        let memory = fake.follow(Memory::builder(), 0).build().unwrap();
+        let (fresh, _) = memory.reset_after_fork().unwrap();
+        fresh.set_max(600_000);
+        assert_eq!(memory.reread_cgroup().unwrap(), Some(1_000_000));
+        let max = [&memory, &fresh].map(|memory| memory.root().limits().max);
+        assert_eq!(max, [1_000_000, 600_000]);
+        fake.limit("500000");
+        fresh.reread_cgroup().unwrap();
+        assert_eq!(fresh.root().limits().max, 500_000);
     }
 
     #[test]

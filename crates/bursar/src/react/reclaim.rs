@@ -6,7 +6,7 @@
 //! enough, of groups above their effective `min`. A group within its `min` is never asked.
 //!
 //! None is asked if all together could not free enough for the charge ([`may_make_room`]): a size that a client chose would empty
-//! every cache for nothing.
+//! every cache for nothing. A charge that waits asks once for each poll, because what others return may be the rest.
 //!
 //! The number that a reclaimer returns only ends the round. Whether the charge then fits is tried. The number of rounds is
 //! bounded ([`RECLAIM_TRIES`]).

@@ -71,6 +71,25 @@ pub(crate) fn all<M: Machine>(core: &Core<M>) {
     settle_over_returns(core);
     // Full: a later change is noticed later.
     core.counters.untold.swap(0, MemoryOrder::Full);
+    for_each_listening(core, |at| tell_at(core, at));
+}
+
+/// Wakes all charges that wait in vain since a limit was lowered. They may be in queues above and below it.
+pub(super) fn in_vain<M: Machine>(core: &Core<M>) {
+    // Full: pairs with `listen`, as in `changed`.
+    if core.counters.listeners.load(MemoryOrder::Full) == 0 {
+        return;
+    }
+    for_each_listening(core, |at| {
+        let settings = &core.counters.counter(at).settings;
+        // Full: pairs with `enqueue`, whose task looks at the limits after it.
+        if settings.waiting.load(MemoryOrder::Full) != 0 {
+            wait::wake_in_vain_at(core, at);
+        }
+    });
+}
+
+fn for_each_listening<M: Machine>(core: &Core<M>, mut then: impl FnMut(u32)) {
     let mut next = 0;
     loop {
         // Referred to under the lock: a listener keeps the group, but may stop when it is told.
@@ -83,7 +102,7 @@ pub(crate) fn all<M: Machine>(core: &Core<M>) {
         };
         let Some(last) = some.last() else { return };
         next = last.index + 1;
-        some.iter().for_each(|at| tell_at(core, at.index));
+        some.iter().for_each(|at| then(at.index));
     }
 }
 

@@ -288,14 +288,32 @@ pub(super) fn wake_removed<M: Machine>(core: &Core<M>, index: u32) {
 
 /// Wakes all charges in a group's queue whose group was removed.
 pub(super) fn wake_removed_at<M: Machine>(core: &Core<M>, at: u32) {
+    wake_if(core, at, |waiter| {
+        core.tree().node(waiter.index).is_removed()
+    });
+}
+
+/// Wakes all charges in a group's queue that wait in vain, because a limit on their way is smaller, but for those that its own limit tells.
+pub(super) fn wake_in_vain_at<M: Machine>(core: &Core<M>, at: u32) {
+    let counter = core.counters.counter(at);
+    // Full: after a limit was lowered. A charge that enters a queue looks at the limits after that.
+    let max = counter.settings.max.load(MemoryOrder::Full);
+    let mut is_first = true;
+    wake_if(core, at, |waiter| {
+        let is_told = std::mem::take(&mut is_first) && waiter.bytes > max;
+        let never_fits = || core.counters.never_fits((waiter.index, None), waiter.bytes);
+        !is_told && never_fits().is_some()
+    });
+}
+
+fn wake_if<M: Machine>(core: &Core<M>, at: u32, mut is_woken: impl FnMut(&Waiter) -> bool) {
     let Some(hooks) = core.hooks(at) else {
         return;
     };
     let wakers: Vec<Arc<Waker>> = {
         let queue = hooks.queue.lock();
-        let is_removed = |waiter: &&Waiter| core.tree().node(waiter.index).is_removed();
-        let removed = queue.waiters().filter(is_removed);
-        removed.map(|waiter| waiter.waker.clone()).collect()
+        let woken = queue.waiters().filter(|waiter| is_woken(waiter));
+        woken.map(|waiter| waiter.waker.clone()).collect()
     };
     for waker in wakers {
         core.call_user(at, || waker.wake_by_ref());

@@ -323,6 +323,37 @@ fn giving_up_passes_the_turn_on() {
     assert!(group.reserved() > 0, "nobody waits: stock is held again");
 }
 
+/// A limit that is lowered anywhere on the way of a charge ends its wait, in whichever queue it is and at whichever place.
+#[test]
+fn a_lower_limit_elsewhere_ends_a_wait_in_vain() {
+    let memory = passing(0);
+    let root = memory.root();
+    memory.set_max(units(10));
+    let tenant = memory.make_max("tenant", units(5));
+    let other = memory.make("other");
+    let held = other.try_charge(9 * UNIT).unwrap();
+    let mut tasks = [wait(&tenant, 2), wait(&tenant, 4), wait(&other, 1)];
+    assert!(tasks.iter_mut().all(|task| task.poll().is_pending()));
+    tenant.set_max(units(3));
+    assert_eq!(tasks.each_ref().map(Task::wakes), [0, 1, 0]);
+    assert_refused(&mut tasks[1], "/tenant");
+    tenant.set_max(units(1));
+    assert_eq!(tasks[0].wakes(), 1);
+    assert_refused(&mut tasks[0], "/tenant");
+    assert!(tasks[2].wakes() >= 1);
+    let last = served(&mut tasks[2]);
+    drop((held, last));
+    // It waits below the limit.
+    tenant.set_max(units(5));
+    let held = tenant.try_charge(3 * UNIT).unwrap();
+    let mut task = wait(&tenant, 4);
+    assert!(task.poll().is_pending());
+    memory.set_max(units(3));
+    assert_eq!(task.wakes(), 1);
+    assert_refused(&mut task, "/");
+    drop((held, root));
+}
+
 #[test]
 fn waiting_in_vain_is_an_error() {
     let tenant = passing(0).make_max("tenant", units(4));

@@ -163,6 +163,17 @@ fn groups_that_cannot_be_ended_are_no_victims() {
     let cache = rest.make("cache");
     let _more = cache.try_charge(2 * UNIT).unwrap();
     assert_eq!(chosen(), cache);
+    // A memory for a forked child has the same settings.
+    let (fresh, groups) = memory.reset_after_fork().unwrap();
+    let [rest_copy, tenant_copy, _] = &groups[..] else {
+        panic!("{groups:?}");
+    };
+    let _copied = (rest_copy.charge(9 * UNIT), tenant_copy.charge(UNIT));
+    fresh.find("rest/cache").unwrap().remove().unwrap();
+    assert_eq!(
+        fresh.root().choose_victim().unwrap().unwrap().0,
+        *tenant_copy
+    );
     // A later group in the same record is another group.
     for round in 0..3 {
         let gone = child("gone");

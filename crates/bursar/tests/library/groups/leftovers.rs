@@ -231,6 +231,29 @@ fn strict_memories_panic_at_each_end_with_bytes() {
     assert_eq!(memory.reserved(), 0);
 }
 
+/// An empty charge keeps its group. The group ends when the charge gets bytes, or goes to another group.
+#[test]
+fn a_strict_end_by_an_empty_charge_leaves_it_whole() {
+    let memory = strict();
+    let group = child(&memory.root(), "g");
+    let mut empty = group.charge(0);
+    drop(group);
+    assert!(panics(|| empty.grow_nowait(100)));
+    assert_eq!((empty.bytes(), memory.reserved() > 0), (100, true));
+    drop(empty);
+    assert_eq!(memory.reserved(), 0);
+
+    let (group, other) = (child(&memory.root(), "g"), child(&memory.root(), "h"));
+    let mut empty = group.charge(0);
+    let held = load_cache(&group);
+    drop(group);
+    assert!(panics(|| empty.move_to(&other).unwrap()));
+    assert_eq!(empty.group().path(), "/h");
+    drop((empty, held));
+    assert_eq!(memory.reserved(), 0);
+    other.remove().unwrap();
+}
+
 #[test]
 fn a_thread_that_unwinds_panics_once() {
     let memory = strict();

@@ -73,18 +73,23 @@ fn another_group_never_sees_them() {
 
 #[test]
 fn a_group_that_wants_it_leaves_nothing_behind() {
-    let group = memory(options(16 << 20)).make("secret");
+    let memory = memory(options(16 << 20));
+    let group = memory.make("secret");
     group.set_zero_on_free(Zeroed::Yes);
-    let mut page = group.alloc_pages(ZERO, Zeroed::Yes).unwrap();
-    page.bytes_mut().fill(0xaa);
-    let pfn = page.pfn();
-    drop(page);
-    let page = group.alloc_pages(ZERO, Zeroed::No).unwrap();
-    assert_eq!(
-        (page.pfn(), page.is_known_zero()),
-        (pfn, true),
-        "its own, and zero"
-    );
+    // Nor does its copy in a forked child.
+    let (_fresh, copies) = memory.reset_after_fork().unwrap();
+    for group in [&group, &copies[0]] {
+        let mut page = group.alloc_pages(ZERO, Zeroed::Yes).unwrap();
+        page.bytes_mut().fill(0xaa);
+        let pfn = page.pfn();
+        drop(page);
+        let page = group.alloc_pages(ZERO, Zeroed::No).unwrap();
+        assert_eq!(
+            (page.pfn(), page.is_known_zero()),
+            (pfn, true),
+            "its own, and zero"
+        );
+    }
 }
 
 #[test]
