@@ -272,7 +272,8 @@ impl<M: Machine> Memory<M> {
         refusal::kept(&self.core)
     }
 
-    /// The groups that have ended, and to which bytes are still charged: at most 64, the biggest first.
+    /// The groups that have ended, and to which bytes are still charged: at most 64, the biggest first. A group that had no bytes when it ended is
+    /// not among them, even if bytes were charged to it later.
     ///
     /// ```
     /// use bursar::{Limits, Memory};
