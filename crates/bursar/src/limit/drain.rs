@@ -329,4 +329,27 @@ mod tests {
         counter.holders.mark(0);
         assert_eq!([slice(), slice()], [(1, 0), (0, 0)]);
     }
+
+    /// The usage of a group falls when its stock goes. So its listeners are told, although the drain was for a group above.
+    #[test]
+    fn listeners_below_a_drain_are_told() {
+        let memory = Memory::host().unwrap();
+        let tenant = memory.root().child("tenant", Limits::none()).unwrap();
+        let query = tenant.child("query", Limits::none()).unwrap();
+        let counters = &tenant.core().counters;
+        let drained = || {
+            counters.untold.swap(0, MemoryOrder::Full);
+            counters.drain_closed(tenant.index(), || ());
+            counters.untold.load(MemoryOrder::Full)
+        };
+        drop(query.try_charge(1 << 20).unwrap());
+        assert_eq!(drained(), 0, "nobody listens");
+        let _listener = query.on_pressure(|_| ());
+        drop(query.try_charge(1 << 20).unwrap());
+        assert!(
+            counters.counter(query.index()).reserved() > 0,
+            "it has stock"
+        );
+        assert_eq!([drained(), drained()], [1, 0]);
+    }
 }
