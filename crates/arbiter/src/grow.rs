@@ -250,7 +250,11 @@ impl<M: Machine> Grow<M> {
                 Attempt::Short { needs_room, .. } if tries < TRIES => needs_room,
                 // Others charge what is promised, outside of all grants.
                 Attempt::Short { last: ended, .. } | Attempt::Ended(ended) => {
-                    return Poll::Ready(ended.map_err(GrowError::Charge));
+                    return Poll::Ready(ended.map_err(|error| match error {
+                        // A grant closes its group just before it ends, so the two are one to who waits.
+                        ChargeError::Removed { .. } => GrowError::Ended,
+                        error => GrowError::Charge(error),
+                    }));
                 }
             };
             let Widener {

@@ -45,7 +45,7 @@ pub enum GrowError {
         /// Bytes that the query waited for.
         bytes: u64,
     },
-    /// The grant has ended.
+    /// The grant has ended, or its group was removed.
     Ended,
 }
 
