@@ -131,7 +131,6 @@ const ADDRESSES: &[(&str, &str)] = &[
     ("crates/capi/examples/", "calls of C"),
     ("examples/engines/src/", "an engine in C"),
     ("crates/bursar/src/account.rs", "an address as the identity of a memory; nothing is read through it"),
-    ("crates/cache/src/quick_cache.rs", "an address as the identity of a cache; nothing is read through it"),
     ("crates/datafusion/src/tenant_session/tables.rs", "an address as the identity of a query; nothing is read through it"),
     ("crates/bursar/src/arena.rs", "a test that entries stay where they are"),
     ("crates/bursar/tests/common/model_pages.rs", "reads a page's words while others may"),

@@ -3,9 +3,10 @@
 //! `cargo run --release -p bursar-cache --features moka,quick_cache --example caches`
 
 use std::error::Error;
+use std::sync::Arc;
 
 use bursar::{Bytes, ChargeError, Freshness, Group, Limits, Memory};
-use bursar_cache::{ByCharge, Held, Place, evict_from};
+use bursar_cache::{Held, Place, QuickCache, evict_from};
 
 const MIB: u64 = 1 << 20;
 
@@ -46,7 +47,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let memory = Memory::builder().max(64 * MIB).build()?;
 
     let blocks = memory.root().child("quick_cache", Limits::none())?;
-    let cache = ByCharge::cache(64);
+    let cache = Arc::new(QuickCache::new(64));
     let reclaimer = evict_from(&blocks, 0, cache.clone());
     run("quick_cache", &memory, &blocks, |block| {
         cache.get_or_insert_with(&block, || load(&blocks, block))

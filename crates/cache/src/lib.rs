@@ -5,13 +5,16 @@
 //!
 //! ```
 //! use bursar::{Limits, Memory};
-//! use bursar_cache::{ByCharge, Held, evict_from};
+//! # #[cfg(feature = "quick_cache")]
+//! use bursar_cache::QuickCache;
+//! use bursar_cache::{Held, evict_from};
+//! use std::sync::Arc;
 //!
 //! # #[cfg(feature = "quick_cache")]
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let memory = Memory::host()?;
 //! let group = memory.root().child("cache", Limits::max(64 << 20))?;
-//! let cache = ByCharge::cache(64);                                    // about as many entries as fit
+//! let cache = Arc::new(QuickCache::new(64));                          // about as many entries as fit
 //! let _reclaimer = evict_from(&group, 0, cache.clone());              // keep it as long as the cache
 //! for key in 0..200 {
 //!     let entry = Held::charged(&group, 1 << 20, || vec![0u8; 1 << 20])?;   // 200 MiB into 64 MiB: others go
@@ -49,7 +52,7 @@ pub use held::{Evict, Held, evict_from};
 pub use moka::Place;
 #[cfg(feature = "quick_cache")]
 #[cfg_attr(docsrs, doc(cfg(feature = "quick_cache")))]
-pub use quick_cache::ByCharge;
+pub use quick_cache::{ByCharge, QuickCache};
 
 /// The README and the guide: their examples are compiled and run.
 #[cfg(doctest)]

@@ -7,15 +7,13 @@ use std::thread;
 
 use bursar::{Freshness, Group, Limits, Memory};
 use bursar_arbiter::Real;
-use bursar_cache::{ByCharge, CacheController, CachePolicy, Evict, Held, Place, evict_from};
+use bursar_cache::{CacheController, CachePolicy, Evict, Held, Place, QuickCache, evict_from};
 use bursar_rig::random::Random;
 
 const MAX: u64 = 1 << 20;
 
 type Moka = moka::sync::Cache<u64, Place<u64>>;
-type Quick = Arc<
-    quick_cache::sync::Cache<u64, Held<u64>, ByCharge, quick_cache::DefaultHashBuilder, ByCharge>,
->;
+type Quick = Arc<QuickCache<u64, u64>>;
 
 /// A cache of either crate.
 trait Any: Evict + Clone {
@@ -56,7 +54,7 @@ impl Any for Moka {
 
 impl Any for Quick {
     fn fresh() -> Self {
-        ByCharge::cache(1000)
+        Arc::new(QuickCache::new(1000))
     }
     fn put(&self, key: u64, held: Held<u64>) {
         self.insert(key, held);
@@ -147,7 +145,7 @@ impl Drop for Ends {
 fn evictions_give_the_capacity_back() {
     let memory = Memory::host().unwrap();
     let group = memory.root().child("cache", Limits::none()).unwrap();
-    let cache = ByCharge::cache(2);
+    let cache = Arc::new(QuickCache::new(2));
     let capacity = cache.capacity();
     let (ended, began, over) = (AtomicU64::new(0), Barrier::new(2), Barrier::new(2));
     let steps = Arc::new((ended, began, over));
@@ -184,7 +182,7 @@ fn evictions_give_the_capacity_back() {
 fn listeners_may_use_a_cache_that_evicts() {
     let memory = Memory::host().unwrap();
     let group = memory.root().child("cache", Limits::max(MAX)).unwrap();
-    let cache = ByCharge::cache(20);
+    let cache = Arc::new(QuickCache::new(20));
     let (looked, watched) = (Arc::new(AtomicU64::new(0)), cache.clone());
     let looks = looked.clone();
     let _listener = group.on_pressure(move |_| {

@@ -159,8 +159,7 @@ impl<M: Machine> Ledger<M> {
             .as_mut()
             .and_then(|kept| kept.split(bytes).ok());
         let charge = drawn.ok_or(DrawError::Exhausted { left })?;
-        self.change_bytes(id, |before| before.saturating_add(bytes));
-        self.note_drawn(id, |drawn| drawn.saturating_add(bytes));
+        self.change_drawn(id, |before| before.saturating_add(bytes));
         Ok((at, charge))
     }
 
@@ -173,20 +172,15 @@ impl<M: Machine> Ledger<M> {
     ) {
         let bytes = charge.bytes();
         self.keep_credit(at, charge, after);
-        self.change_bytes(id, |before| before.saturating_sub(bytes));
-        self.note_drawn(id, |drawn| drawn.saturating_sub(bytes));
+        self.change_drawn(id, |before| before.saturating_sub(bytes));
     }
 
-    fn note_drawn(&mut self, id: u64, change: impl FnOnce(u64) -> u64) {
-        let grant = self.grants.get_mut(&id);
-        if let Some(leaving) = grant.and_then(|grant| grant.leaving.as_mut()) {
-            leaving.drawn = change(leaving.drawn);
-        }
-    }
-
-    /// Changes the bytes of a grant, and what is promised with them.
-    fn change_bytes(&mut self, id: u64, change: impl FnOnce(u64) -> u64) {
+    /// Changes what a grant has drawn since it was asked, its bytes, and what is promised with them.
+    fn change_drawn(&mut self, id: u64, change: impl Fn(u64) -> u64) {
         if let Some(grant) = self.grants.get_mut(&id).filter(|grant| !grant.is_unlimited) {
+            if let Some(leaving) = &mut grant.leaving {
+                leaving.drawn = change(leaving.drawn);
+            }
             let before = grant.bytes;
             grant.bytes = change(before);
             let (chain, tenant, now) = (grant.chain.clone(), grant.tenant, grant.bytes);

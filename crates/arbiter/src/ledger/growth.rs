@@ -793,9 +793,8 @@ impl<M: Machine> Ledger<M> {
         let leaving = grant.leaving.as_ref()?;
         let is_expected = leaving.decision == decision;
         let had = leaving.charged.saturating_add(leaving.drawn);
-        let left = grant
-            .bytes
-            .saturating_sub(had.saturating_sub(grant.charged()));
+        let returned = had.saturating_sub(grant.charged());
+        let left = grant.bytes.saturating_sub(returned);
         let left = left.max(self.used_of(id, grant));
         self.end_leaving(id, decision, Some(said));
         let grant = self.grants.get_mut(&id)?;

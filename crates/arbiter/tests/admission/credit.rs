@@ -106,22 +106,14 @@ fn a_query_that_is_asked_draws_what_is_kept_and_no_more() {
 
 #[test]
 fn a_draw_that_returns_leaves_no_promise() {
-    let Scene {
-        arbiter,
-        needy,
-        asked,
-        told,
-        held,
-        _used,
-    } = scene();
-    let _more = grows_later(needy.grow(20 * MIB));
-    let (_, answer) = told.asked();
-    drop(asked.widener().draw(10 * MIB).unwrap());
+    let scene = scene();
+    let _more = grows_later(scene.needy.grow(20 * MIB));
+    let (_, answer) = scene.told.asked();
+    drop(scene.asked.widener().draw(10 * MIB).unwrap());
     answer.cannot();
-    arbiter.tick();
-    assert_eq!(asked.bytes(), 50 * MIB);
-    assert_eq!(arbiter.memory().root().reserved(), 100 * MIB);
-    drop(held);
+    scene.arbiter.tick();
+    assert_eq!(scene.asked.bytes(), 50 * MIB);
+    assert_eq!(scene.arbiter.memory().root().reserved(), 100 * MIB);
 }
 
 fn give_back(answer: Answer, mib: u64) {

@@ -19,7 +19,7 @@ pub(crate) fn set_max<M: Machine>(core: &Core<M>, index: u32, max: Limit) {
     core.counters.lower_max(index, max);
     drop(operation);
     tell::changed(core, index);
-    tell::in_vain(core);
+    tell::in_vain(core, index);
     reclaim::down_to(core, index, Reason::Max, || {
         // Full: pairs with another call that sets the limit.
         core.counters

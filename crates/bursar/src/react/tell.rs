@@ -74,8 +74,9 @@ pub(crate) fn all<M: Machine>(core: &Core<M>) {
     for_each_listening(core, |at| tell_at(core, at));
 }
 
-/// Wakes all charges that wait in vain since a limit was lowered. They may be in queues above and below it.
-pub(super) fn in_vain<M: Machine>(core: &Core<M>) {
+/// Wakes all charges that wait in vain since a group's limit was lowered. They may be in queues above and below the group. [`changed`] comes before
+/// this.
+pub(super) fn in_vain<M: Machine>(core: &Core<M>, index: u32) {
     // Full: pairs with `listen`, as in `changed`.
     if core.counters.listeners.load(MemoryOrder::Full) == 0 {
         return;
@@ -84,7 +85,7 @@ pub(super) fn in_vain<M: Machine>(core: &Core<M>) {
         let settings = &core.counters.counter(at).settings;
         // Full: pairs with `enqueue`, whose task looks at the limits after it.
         if settings.waiting.load(MemoryOrder::Full) != 0 {
-            wait::wake_in_vain_at(core, at);
+            wait::wake_in_vain_at(core, at, index);
         }
     });
 }

@@ -293,16 +293,17 @@ pub(super) fn wake_removed_at<M: Machine>(core: &Core<M>, at: u32) {
     });
 }
 
-/// Wakes all charges in a group's queue that wait in vain, because a limit on their way is smaller, but for those that its own limit tells.
-pub(super) fn wake_in_vain_at<M: Machine>(core: &Core<M>, at: u32) {
-    let counter = core.counters.counter(at);
-    // Full: after a limit was lowered. A charge that enters a queue looks at the limits after that.
-    let max = counter.settings.max.load(MemoryOrder::Full);
-    let mut is_first = true;
+/// Wakes all charges in a group's queue that are larger than the limit of `lowered`, which is on their way. [`wake_next`] has woken the first of
+/// its own queue.
+pub(super) fn wake_in_vain_at<M: Machine>(core: &Core<M>, at: u32, lowered: u32) {
+    let settings = &core.counters.counter(lowered).settings;
+    // Full: after the limit was lowered. A charge that enters a queue looks at the limits after that.
+    let max = settings.max.load(MemoryOrder::Full);
+    let mut is_told = at == lowered;
     wake_if(core, at, |waiter| {
-        let is_told = std::mem::take(&mut is_first) && waiter.bytes > max;
-        let never_fits = || core.counters.never_fits((waiter.index, None), waiter.bytes);
-        !is_told && never_fits().is_some()
+        let is_told = std::mem::take(&mut is_told);
+        let is_on_way = || core.tree().chain(waiter.index).any(|at| at == lowered);
+        !is_told && waiter.bytes > max && is_on_way()
     });
 }
 

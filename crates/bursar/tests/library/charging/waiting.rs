@@ -327,7 +327,6 @@ fn giving_up_passes_the_turn_on() {
 #[test]
 fn a_lower_limit_elsewhere_ends_a_wait_in_vain() {
     let memory = passing(0);
-    let root = memory.root();
     memory.set_max(units(10));
     let tenant = memory.make_max("tenant", units(5));
     let other = memory.make("other");
@@ -346,12 +345,15 @@ fn a_lower_limit_elsewhere_ends_a_wait_in_vain() {
     // It waits below the limit.
     tenant.set_max(units(5));
     let held = tenant.try_charge(3 * UNIT).unwrap();
-    let mut task = wait(&tenant, 4);
-    assert!(task.poll().is_pending());
+    let mut tasks = [wait(&tenant, 3), wait(&tenant, 4), wait(&tenant, 5)];
+    assert!(tasks.iter_mut().all(|task| task.poll().is_pending()));
+    tenant.set_max(units(4));
+    assert_eq!(tasks.each_ref().map(Task::wakes), [0, 0, 1]);
+    let [_first, mut task, _] = tasks;
     memory.set_max(units(3));
     assert_eq!(task.wakes(), 1);
     assert_refused(&mut task, "/");
-    drop((held, root));
+    drop(held);
 }
 
 #[test]
