@@ -81,13 +81,19 @@ pub(super) fn in_vain<M: Machine>(core: &Core<M>, index: u32) {
     if core.counters.listeners.load(MemoryOrder::Full) == 0 {
         return;
     }
-    for_each_listening(core, |at| {
+    let wake = |at| {
         let settings = &core.counters.counter(at).settings;
         // Full: pairs with `enqueue`, whose task looks at the limits after it.
         if settings.waiting.load(MemoryOrder::Full) != 0 {
             wait::wake_in_vain_at(core, at, index);
         }
-    });
+    };
+    // Queries usually have none, and their limits are lowered often. A child that comes later sees the limit.
+    let has_children = !core.tree().node(index).children.lock().by_name.is_empty();
+    match has_children {
+        true => for_each_listening(core, wake),
+        false => core.tree().chain(index).for_each(wake),
+    }
 }
 
 fn for_each_listening<M: Machine>(core: &Core<M>, mut then: impl FnMut(u32)) {
