@@ -383,7 +383,7 @@ fn notes(document: &Document) -> Vec<String> {
         if upkeep.start_delay_ns.is_some() {
             let _ = write!(
                 note,
-                " {} of {} calls followed no timer: the shepherd queued them.",
+                " {} of {} calls followed no timer that was seen: the shepherd queued them, or they were among the first of the run.",
                 thousands(upkeep.without_timer),
                 thousands(upkeep.duration_ns.samples)
             );

@@ -105,9 +105,18 @@ pub fn watch(watch: &Watch, global: &Global) -> Result<ExitCode, Failure> {
     };
     announce(&session, seconds, mode, global);
     let probing = probe.map(Probing::start);
-    let end = poll(&mut session, seconds, &messages)?;
+    let end = poll(&mut session, seconds, &messages);
     let probe = probing.and_then(Probing::finish);
-    let mut seen = session.finish().map_err(Failure::unavailable)?;
+    let seen = session.finish().map_err(Failure::unavailable);
+    let (end, mut seen) = match (end, seen) {
+        (Ok(end), Ok(seen)) => (end, seen),
+        (Err(error), _) | (_, Err(error)) => {
+            if let Some(running) = command {
+                running.end(End::Interrupted, &messages);
+            }
+            return Err(error);
+        }
+    };
     if let Some(probe) = probe {
         probe.finish(&mut seen);
     }

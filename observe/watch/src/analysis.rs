@@ -9,7 +9,9 @@ mod refresh;
 mod upkeep;
 mod waits;
 
+use crate::diagnosis::WAIT_SHARE_MIN;
 use crate::event::{CONTEXT, Event, Kind, WAITS, WORK};
+use crate::figures::cpu_share;
 use crate::seen::{Context, LockKind, Machine, Missing, Seen};
 
 use bursts::Bursts;
@@ -46,6 +48,11 @@ impl Analysis {
         }
     }
 
+    /// Tasks that flush now or did so last.
+    pub fn flushing(&self) -> impl Iterator<Item = i32> {
+        self.flushes.pids()
+    }
+
     /// Takes an event, no earlier than the event before.
     pub fn take(&mut self, event: &Event) {
         match event.kind {
@@ -67,6 +74,7 @@ impl Analysis {
                 self.refreshes.lost(event.cpu);
                 self.bursts.lost(event.cpu);
                 self.waits.lost(event.cpu);
+                self.flushes.lost();
             }
             _ => {}
         }
@@ -85,12 +93,14 @@ impl Analysis {
 
     /// Fills the lists of `seen`, and what the events tell of the machine. Counts of an event that `seen` lacks are unknown, not 0.
     pub fn finish(self, seen: &mut Seen) {
-        seen.upkeep = self.upkeeps.finish();
+        let (upkeep, upkeep_left_out) = self.upkeeps.finish();
+        seen.upkeep = upkeep;
         if !seen.deep || seen.lacks("mm_page_pcpu_drain") {
             seen.upkeep.iter_mut().for_each(|it| it.pages = None);
         }
-        let lists = &mut seen.losses.items_left_out;
-        let mut whole = |left_out: u64| *lists += left_out;
+        let mut all_left_out = 0;
+        let mut whole = |left_out: u64| all_left_out += left_out;
+        whole(upkeep_left_out);
         if let Some(hz) = self.slope.hz() {
             seen.machine.hz = Some(hz);
             seen.machine.hz_source = Some(crate::seen::HzSource::Slope);
@@ -98,13 +108,16 @@ impl Analysis {
         let (refreshes, left_out) = self.refreshes.finish();
         whole(left_out);
         seen.refreshes = refreshes;
-        let (waits, unnamed, left_out) = self.waits.finish();
-        whole(left_out);
+        let found = self.waits.finish();
+        whole(found.left_out);
+        let waits = found.waits;
         let has_zone = waits.iter().any(|wait| wait.lock == LockKind::Zone);
-        // A session takes no more than some thousand stacks.
-        if unnamed > 0 && !has_zone && !seen.missing.iter().any(|it| it.removes == WAITS) {
+        // A session takes no more than some thousand stacks. Beside zones that are known, waits without one matter if they are long.
+        let matters = !has_zone || cpu_share(found.unnamed_ns, seen) >= WAIT_SHARE_MIN;
+        let is_known = seen.missing.iter().any(|it| it.removes == WAITS);
+        if found.unnamed > 0 && matters && !is_known {
             seen.missing.push(Missing {
-                what: format!("stack of {unnamed} of {} waits", waits.len()),
+                what: format!("stack of {} of {} waits", found.unnamed, waits.len()),
                 removes: WAITS.to_owned(),
             });
         }
@@ -112,6 +125,7 @@ impl Analysis {
         whole(left_out);
         let (flushes, left_out) = self.flushes.finish();
         whole(left_out);
+        seen.losses.items_left_out += all_left_out;
         seen.waits = waits;
         seen.bursts = bursts;
         // Other work of tasks is known only if events show all the rest.

@@ -6,7 +6,9 @@ use crate::changes::{Change, changes};
 pub use crate::event::Problem;
 use crate::event::{LATENESS, PAGES, REQUESTS, RSTAT, TARGETS, WAITS, WORK};
 use crate::figures::{Distribution, Figures, FlushFigures, FreeFigures, WaitFigures, flushes_for};
-use crate::seen::{BurstKind, Context, Flush, FlushFor, LockKind, Missing, Mode, Path, Seen};
+use crate::seen::{
+    BurstKind, Context, Flush, FlushFor, ITEMS, LockKind, Missing, Mode, Path, Seen,
+};
 
 /// A problem, and whether this machine has it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -46,7 +48,7 @@ const WAIT_NS: u64 = 100_000;
 /// Waits that hurt: this share of all CPUs' time.
 const WAIT_SHARE: f64 = 0.001;
 /// Share of all CPUs' time below which waits for a zone lock hurt nothing, however long the longest is (judgement).
-const WAIT_SHARE_MIN: f64 = 0.000_1;
+pub(crate) const WAIT_SHARE_MIN: f64 = 0.000_1;
 /// Waits for a zone lock of which a 99th percentile is more than the maximum.
 const WAITS_MIN: u64 = 100;
 /// Flushes and reads that hurt a reader: this long, if they are not rare.
@@ -65,8 +67,39 @@ pub fn diagnose(seen: &Seen, figures: &Figures) -> [Verdict; 3] {
     ]
     .map(|verdict| Verdict {
         changes: changes(verdict.problem, seen),
-        ..verdict
+        ..rest_on_all(verdict, seen)
     })
+}
+
+/// No absence rests on a part of what happened: one of 100 events lost, or a list that was full.
+fn rest_on_all(verdict: Verdict, seen: &Seen) -> Verdict {
+    if verdict.answer != Answer::Absent {
+        return verdict;
+    }
+    let lost = seen.losses.events_lost;
+    let is_rare = lost.saturating_mul(RARE_SHARE) < seen.losses.events_read.saturating_add(lost);
+    let of_zones = || seen.waits.iter().filter(|it| it.lock == LockKind::Zone);
+    let (full, items) = match verdict.problem {
+        Problem::UpkeepHerd => (seen.upkeep.len(), "calls"),
+        Problem::ZoneLock => (of_zones().count(), "waits"),
+        Problem::MemcgFlush => (seen.flushes.len(), "flushes"),
+    };
+    let said = if lost > 0 && !is_rare {
+        format!("{lost} events were lost, so there may be more.")
+    } else if full >= ITEMS {
+        format!("There were more than {ITEMS} {items}, and the others are not counted.")
+    } else {
+        return verdict;
+    };
+    Verdict {
+        answer: Answer::CannotTell,
+        why: format!("{} {said}", verdict.why),
+        advice: match seen.mode() {
+            Mode::Deep => "Observe for less time, or with `--locks`, which traces less.".to_owned(),
+            Mode::Light | Mode::Locks => "Observe for less time (`--seconds 10`).".to_owned(),
+        },
+        ..verdict
+    }
 }
 
 fn verdict(
@@ -322,7 +355,13 @@ fn zone_lock(seen: &Seen, figures: &Figures) -> Verdict {
                     };
                     say(answer, why, &format!("{confirm}{advice}"))
                 }
-                Answer::Absent => say(answer, why, "None."),
+                Answer::Absent => match lacks(seen, &[WAITS]) {
+                    Some(lacks) => cannot(
+                        format!("{why} {lacks}"),
+                        "Observe for less time (`--seconds 10`).",
+                    ),
+                    None => say(answer, why, "None."),
+                },
                 Answer::CannotTell => say(
                     answer,
                     why,
@@ -726,6 +765,38 @@ mod tests {
         assert!(why.contains(said), "{why}");
         let unknown = diagnose_zone(&with_wait(1)).why;
         assert!(!unknown.contains("Work that freed"), "{unknown}");
+    }
+
+    #[test]
+    fn absence_needs_all_that_happened() {
+        let with = |lost, read| {
+            let mut seen = with_waits(100, 1_000);
+            seen.losses.events_lost = lost;
+            seen.losses.events_read = read;
+            diagnose_zone(&seen)
+        };
+        assert_eq!(with(0, 0).answer, Answer::Absent);
+        assert_eq!(with(9, 1_000).answer, Answer::Absent);
+        let lossy = with(10, 900);
+        assert_eq!(lossy.answer, Answer::CannotTell);
+        assert!(lossy.why.contains("10 events were lost"), "{}", lossy.why);
+        let mut full = with_waits(ITEMS as u64, 1);
+        full.end_ns = u64::MAX;
+        let verdict = diagnose_zone(&full);
+        assert_eq!(verdict.answer, Answer::CannotTell, "{}", verdict.why);
+        // Other waits had no room. These do not matter.
+        let mut others = with_waits(100, 1_000);
+        others.losses.items_left_out = 1_000_000;
+        assert_eq!(diagnose_zone(&others).answer, Answer::Absent);
+        // Waits for locks without a name may be for zones.
+        let mut unnamed = with_waits(100, 1_000);
+        unnamed.missing = vec![Missing {
+            what: "stack of 20000 of 20100 waits".to_owned(),
+            removes: WAITS.to_owned(),
+        }];
+        assert_eq!(diagnose_zone(&unnamed).answer, Answer::CannotTell);
+        unnamed.waits = with_waits(200, 500_000).waits;
+        assert_eq!(diagnose_zone(&unnamed).answer, Answer::Present);
     }
 
     /// A few long waits may be a problem, or a pause of the machine. Their number decides.

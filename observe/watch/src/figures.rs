@@ -325,7 +325,8 @@ fn histograms(seen: &Seen) -> Vec<Histogram> {
     all.into_iter().flatten().collect()
 }
 
-fn cpu_share(sum_ns: u64, seen: &Seen) -> f64 {
+/// Share of all CPUs' time.
+pub(crate) fn cpu_share(sum_ns: u64, seen: &Seen) -> f64 {
     let all = seen.duration_ns() as f64 * seen.machine.cpus.max(1) as f64;
     if all > 0.0 { sum_ns as f64 / all } else { 0.0 }
 }

@@ -11,8 +11,10 @@ use std::path::{Path, PathBuf};
 use crate::seen::{Seen, Stale, StatRead};
 use crate::system::{self, now_ns, thread_cpu_ns};
 
-/// A change of usage that a fresh answer must show: more than CPUs keep in stock for a cgroup.
-const CHANGE_BYTES: u64 = 1 << 20;
+/// The least change of usage that a fresh answer must show.
+const CHANGE_BYTES_MIN: u64 = 1 << 20;
+/// Pages that a CPU keeps in stock for a cgroup: `MEMCG_CHARGE_BATCH` of the kernel. They count as usage, and no statistics have them.
+const STOCK_PAGES: u64 = 64;
 
 /// Reads of one cgroup.
 #[derive(Debug, Default)]
@@ -21,6 +23,8 @@ pub struct Probe {
     usage: PathBuf,
     cgroup: u64,
     reads: Vec<StatRead>,
+    /// A change of usage that a fresh answer must show.
+    change_bytes: u64,
     /// Last answer, the usage when it was new, and the time.
     answer: Option<(String, u64, u64)>,
 }
@@ -47,6 +51,7 @@ impl Probe {
             stat,
             usage,
             cgroup: fs::metadata(cgroup)?.ino(),
+            change_bytes: change_bytes(system::cpus(), system::page_bytes()),
             ..Self::default()
         })
     }
@@ -72,7 +77,7 @@ impl Probe {
         match &self.answer {
             Some((before, usage_then, since_ns)) if *before == answer => {
                 let moved_bytes = usage.abs_diff(*usage_then);
-                read.stale = (moved_bytes > CHANGE_BYTES).then(|| Stale {
+                read.stale = (moved_bytes > self.change_bytes).then(|| Stale {
                     unchanged_ns: read.end_ns.saturating_sub(*since_ns),
                     moved_bytes,
                 });
@@ -89,6 +94,12 @@ impl Probe {
             seen.cgroups.extend(system::cgroups(&[self.cgroup]));
         }
     }
+}
+
+/// A change of usage that a fresh answer must show: twice what these CPUs keep in stock.
+fn change_bytes(cpus: usize, page_bytes: u64) -> u64 {
+    let stock = (cpus as u64).saturating_mul(STOCK_PAGES * page_bytes);
+    stock.saturating_mul(2).max(CHANGE_BYTES_MIN)
 }
 
 #[cfg(test)]
@@ -111,8 +122,18 @@ mod tests {
     }
 
     #[test]
+    fn what_cpus_keep_in_stock_is_no_change() {
+        assert_eq!(change_bytes(1, 4_096), 1 << 20);
+        assert_eq!(change_bytes(64, 4_096), 32 << 20);
+        assert_eq!(change_bytes(64, 65_536), 512 << 20);
+    }
+
+    #[test]
     fn an_answer_is_stale_if_usage_moves_and_it_does_not() {
-        let mut probe = Probe::default();
+        let mut probe = Probe {
+            change_bytes: change_bytes(2, 4_096),
+            ..Probe::default()
+        };
         const MIB: u64 = 1 << 20;
         for (start_ns, answer, usage) in [
             (0, "a", MIB),

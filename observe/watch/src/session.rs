@@ -14,7 +14,7 @@ use crate::event::{
 use crate::merge::{Merge, take_page};
 use crate::pressure::Pressure;
 pub use crate::seen::Mode;
-use crate::seen::{Machine, Missing, Seen};
+use crate::seen::{Machine, Missing, Seen, Task};
 use crate::symbols::Symbols;
 use crate::system;
 use crate::tracefs::probes::{self, Probes};
@@ -67,6 +67,8 @@ pub struct Session {
     mode: Mode,
     buffer_kb: u64,
     pause: Duration,
+    /// Tasks that flushed, as far as they still ran.
+    tasks: BTreeMap<i32, Option<Task>>,
     /// Totals at the beginning.
     pressure: Option<Pressure>,
     // After the instance, which has them enabled.
@@ -81,6 +83,13 @@ pub fn remains(tracefs: &Tracefs) -> (PathBuf, Option<PathBuf>) {
         Instance::place(tracefs),
         tracefs.mounted().map(PathBuf::from),
     )
+}
+
+/// Looks up the names of those tasks that were not looked up before.
+fn name(tasks: &mut BTreeMap<i32, Option<Task>>, pids: impl Iterator<Item = i32>) {
+    for pid in pids {
+        (tasks.entry(pid)).or_insert_with(|| system::tasks([pid]).pop());
+    }
 }
 
 impl Session {
@@ -104,6 +113,7 @@ impl Session {
             mode,
             buffer_kb,
             pause: mode.pause(),
+            tasks: BTreeMap::new(),
             pressure: None,
             probes: None,
             tracefs,
@@ -151,6 +161,8 @@ impl Session {
         };
         let analysis = &mut self.analysis;
         self.merge.complete(|event| analysis.take(event));
+        // A task may end before the run does.
+        name(&mut self.tasks, self.analysis.flushing());
         Ok(())
     }
 
@@ -168,6 +180,7 @@ impl Session {
             mut merge,
             mut analysis,
             mut seen,
+            mut tasks,
             pressure,
             ..
         } = self;
@@ -178,8 +191,10 @@ impl Session {
             seen.losses.cpus.push(cpu);
         }
         let pids: BTreeSet<_> = seen.flushes.iter().map(|flush| flush.pid).collect();
+        name(&mut tasks, pids.iter().copied());
+        seen.tasks = tasks.into_values().flatten().collect();
+        seen.tasks.retain(|task| pids.contains(&task.pid));
         let ids: BTreeSet<_> = seen.flushes.iter().map(|flush| flush.cgroup).collect();
-        seen.tasks = system::tasks(pids);
         seen.cgroups = system::cgroups(&ids.into_iter().collect::<Vec<_>>());
         seen.mark_workers();
         seen.mark_kswapd(|pid| kswapds.contains(&pid));

@@ -20,7 +20,7 @@ pub fn machine() -> Machine {
         .lines()
         .find_map(|line| line.strip_prefix("CONFIG_HZ=")?.parse().ok());
     Machine {
-        cpus: list_length(&read("/sys/devices/system/cpu/online")),
+        cpus: cpus(),
         hz,
         hz_source: hz.map(|_| HzSource::Config),
         interval_s: read("/proc/sys/vm/stat_interval").trim().parse().ok(),
@@ -30,6 +30,23 @@ pub fn machine() -> Machine {
         zones: zones(&read("/proc/zoneinfo")),
         kernel,
     }
+}
+
+/// CPUs that are online.
+pub fn cpus() -> usize {
+    list_length(&fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default())
+}
+
+/// Size of a page.
+#[cfg(target_os = "linux")]
+pub fn page_bytes() -> u64 {
+    rustix::param::page_size() as u64
+}
+
+/// No page of a kernel that can be observed.
+#[cfg(not(target_os = "linux"))]
+pub fn page_bytes() -> u64 {
+    0
 }
 
 /// Time of the kernel's monotonic clock, which the events have.

@@ -15,6 +15,9 @@ pub use instance::{Instance, Trigger};
 pub use janitor::{Janitor, tidy};
 pub use unavailable::Unavailable;
 
+/// Name of a mount point of ours, before the number of the process.
+const OWN: &str = "bursar-tracefs-";
+
 /// A mounted tracefs.
 #[derive(Debug)]
 pub struct Tracefs {
@@ -45,7 +48,7 @@ impl Tracefs {
         if !known.lines().any(|line| line.trim() == "nodev\ttracefs") {
             return Err(Unavailable::Kernel);
         }
-        let root = std::env::temp_dir().join(format!("bursar-tracefs-{}", std::process::id()));
+        let root = std::env::temp_dir().join(format!("{OWN}{}", std::process::id()));
         janitor::mount(&root).map_err(|error| Unavailable::NotMounted { error })?;
         Ok(Self {
             mounted: Some(root.clone()),
@@ -72,12 +75,18 @@ impl Drop for Tracefs {
     }
 }
 
-/// Mount point of the first tracefs in a text of the form of `/proc/mounts`.
+/// Mount point of the first tracefs in a text of the form of `/proc/mounts`. Those that another run made end with that run.
 fn mount_point(mounts: &str) -> Option<PathBuf> {
     let found = mounts.lines().find_map(|line| {
         let mut words = line.split(' ').skip(1);
         let [point, kind] = [words.next()?, words.next()?];
-        (kind == "tracefs").then_some(point)
+        let is_own = || {
+            point
+                .rsplit('/')
+                .next()
+                .is_some_and(|it| it.starts_with(OWN))
+        };
+        (kind == "tracefs" && !is_own()).then_some(point)
     });
     // The file escapes blanks.
     found.map(|point| PathBuf::from(point.replace("\\040", " ")))
@@ -93,5 +102,9 @@ mod tests {
             "nodev /sys sysfs rw 0 0\nnodev /a\\040b tracefs rw 0 0\nx /c tracefs rw 0 0\n";
         assert_eq!(mount_point(mounts), Some(PathBuf::from("/a b")));
         assert_eq!(mount_point("tracefs /sys sysfs rw 0 0\n"), None);
+        let of_a_run = "x /tmp/bursar-tracefs-7 tracefs rw 0 0\n";
+        assert_eq!(mount_point(of_a_run), None);
+        let both = format!("{of_a_run}{mounts}");
+        assert_eq!(mount_point(&both), Some(PathBuf::from("/a b")));
     }
 }

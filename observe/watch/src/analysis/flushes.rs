@@ -75,8 +75,9 @@ impl Flushes {
             let is_next = open
                 .folded
                 .is_none_or(|folded| cpu > folded || cpu == folded && cpu > 0);
-            open.waiting_since.is_some()
-                || open.flush.cgroup == id && is_next && open.flush.skipped != Some(true)
+            let is_same =
+                open.waiting_since.is_some() || is_next && open.flush.skipped != Some(true);
+            open.flush.cgroup == id && is_same
         });
         match goes_on {
             true => self
@@ -85,6 +86,19 @@ impl Flushes {
                 .or_insert_with(|| opened(event, id)),
             false => self.begin(event, id),
         }
+    }
+
+    /// Events are missing. Waits and holds may have ended meanwhile, also those of tasks that went to another CPU.
+    pub fn lost(&mut self) {
+        for open in self.open.values_mut() {
+            open.waiting_since = None;
+            open.held_since = None;
+        }
+    }
+
+    /// Tasks of the flushes that are open.
+    pub fn pids(&self) -> impl Iterator<Item = i32> {
+        self.open.keys().copied()
     }
 
     fn begin(&mut self, event: &Event, id: u64) -> &mut Open {
@@ -220,5 +234,54 @@ mod tests {
         ]);
         let skipped: Vec<_> = seen.iter().map(|it| (it.skipped, it.holds)).collect();
         assert_eq!(skipped, [(Some(true), 0), (None, 1), (Some(false), 0)]);
+    }
+
+    #[test]
+    fn a_loss_makes_no_times() {
+        let mut seen = Flushes::default();
+        let mut take = |time_ns, id, locked: Option<bool>| {
+            let cpu = 0;
+            let kind = match locked {
+                None => Kind::RstatContended { id, cpu },
+                Some(true) => Kind::RstatLocked {
+                    id,
+                    cpu,
+                    contended: None,
+                },
+                Some(false) => Kind::RstatUnlock { id, cpu },
+            };
+            seen.take(&Event {
+                time_ns,
+                cpu: 0,
+                pid: 5,
+                kind,
+            });
+            seen.lost();
+        };
+        take(10, 9, None);
+        take(1_000, 8, Some(true));
+        take(2_000, 8, Some(false));
+        let times = seen.finish().0;
+        let times: Vec<_> = times.iter().map(|it| (it.cgroup, it.time_ns())).collect();
+        assert_eq!(times, [(9, 0), (8, 0)]);
+        // A wait for another cgroup's lock is another flush's.
+        let waited = [(10, 9, None), (30, 8, Some(true)), (35, 8, Some(false))];
+        let waited = waited.map(|(time_ns, id, locked)| {
+            let kind = match locked {
+                None => Kind::RstatContended { id, cpu: 0 },
+                Some(true) => Kind::RstatLocked {
+                    id,
+                    cpu: 0,
+                    contended: None,
+                },
+                Some(false) => Kind::RstatUnlock { id, cpu: 0 },
+            };
+            (time_ns, 5, kind)
+        });
+        let times: Vec<_> = flushes(&waited)
+            .iter()
+            .map(|it| (it.cgroup, it.wait_ns, it.held_ns))
+            .collect();
+        assert_eq!(times, [(9, 0, 0), (8, 0, 5)]);
     }
 }

@@ -10,7 +10,7 @@ use crate::seen::Upkeep;
 
 /// The timer is in the same structure as its work, which is no larger than this.
 const STRUCTURE_BYTES: u64 = 256;
-/// Timers of other work that are kept in mind until the distance is known.
+/// Timers that are kept in mind, those of other work among them.
 const TIMERS: usize = 65_536;
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -35,6 +35,7 @@ pub struct Upkeeps {
     /// The call that runs on a CPU, with its work and task.
     running: BTreeMap<u32, (u64, i32, Upkeep)>,
     done: Vec<Upkeep>,
+    left_out: u64,
 }
 
 impl Upkeeps {
@@ -94,13 +95,13 @@ impl Upkeeps {
                 if let Some((started, _, upkeep)) = self.running.remove(&event.cpu)
                     && started == work
                 {
-                    super::list::add(
-                        &mut self.done,
-                        Upkeep {
-                            end_ns: event.time_ns,
-                            ..upkeep
-                        },
-                    );
+                    let upkeep = Upkeep {
+                        end_ns: event.time_ns,
+                        ..upkeep
+                    };
+                    if !super::list::add(&mut self.done, upkeep) {
+                        self.left_out += 1;
+                    }
                 }
             }
             _ => {}
@@ -129,7 +130,7 @@ impl Upkeeps {
         self.running.remove(&cpu);
     }
 
-    /// Learns how far behind its work the timer lies, and forgets other timers.
+    /// Learns how far behind its work the timer lies.
     fn learn(&mut self, event: &Event, timer: u64) {
         if self.distance.is_some() {
             return;
@@ -144,15 +145,18 @@ impl Upkeeps {
     }
 
     fn set(&mut self, address: u64, timer: Timer) {
-        if self.timers.len() < TIMERS || self.timers.contains_key(&address) {
-            self.timers.insert(address, timer);
+        // Most are of other work, which may be gone. The next call of each CPU has its timer again.
+        if self.timers.len() >= TIMERS && !self.timers.contains_key(&address) {
+            self.timers.clear();
         }
+        self.timers.insert(address, timer);
     }
 
-    pub fn finish(mut self) -> Vec<Upkeep> {
+    /// All calls, and the number of those that had no room.
+    pub fn finish(mut self) -> (Vec<Upkeep>, u64) {
         self.done
             .sort_by_key(|upkeep| (upkeep.start_ns, upkeep.cpu));
-        self.done
+        (self.done, self.left_out)
     }
 }
 
@@ -195,7 +199,7 @@ mod tests {
             }
             upkeeps.take(&event(time, pid, kind));
         }
-        upkeeps.finish()
+        upkeeps.finish().0
     }
 
     #[test]
@@ -235,6 +239,37 @@ mod tests {
         upkeeps.take(&event(1, 7, Kind::WorkStart { work }));
         upkeeps.lost(3);
         upkeeps.take(&event(2, 7, Kind::WorkEnd { work }));
-        assert_eq!(upkeeps.finish(), []);
+        assert_eq!(upkeeps.finish().0, []);
+    }
+
+    #[test]
+    fn other_timers_keep_none_out_for_good() {
+        let work = 0x1000;
+        let mut upkeeps = Upkeeps::default();
+        let mut take = |time_ns, kind| upkeeps.take(&event(time_ns, 7, kind));
+        take(1, Kind::WorkStart { work });
+        take(2, set(work + 32, 240));
+        take(3, Kind::WorkEnd { work });
+        for other in 0..TIMERS as u64 {
+            take(4, set(0x10_0000 + 64 * other, 1));
+        }
+        take(5, Kind::WorkStart { work });
+        take(6, set(work + 32, 490));
+        take(7, Kind::WorkEnd { work });
+        take(8, expire(work + 32, 491, 490));
+        take(9, Kind::WorkStart { work });
+        take(10, Kind::WorkEnd { work });
+        let (calls, left_out) = upkeeps.finish();
+        assert_eq!((calls[2].target_jiffy, left_out), (Some(490), 0));
+    }
+
+    #[test]
+    fn calls_without_room_are_counted() {
+        let mut upkeeps = Upkeeps::default();
+        for _ in 0..crate::seen::ITEMS + 3 {
+            upkeeps.take(&event(1, 7, Kind::WorkStart { work: 1 }));
+            upkeeps.take(&event(1, 7, Kind::WorkEnd { work: 1 }));
+        }
+        assert_eq!(upkeeps.finish().1, 3);
     }
 }

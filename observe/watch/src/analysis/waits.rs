@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::event::{Event, Kind};
-use crate::seen::{LockKind, Wait};
+use crate::seen::{ITEMS, LockKind, Wait};
 
 /// Waits of all tasks.
 #[derive(Debug, Default)]
@@ -13,9 +13,19 @@ pub struct Waits {
     zone_locks: BTreeSet<u64>,
     /// Addresses of locks of which a stack was taken.
     named: BTreeSet<u64>,
-    /// Time at which a CPU got the lock of a zone that says so itself.
+    /// Waits that ended, for zones' locks and for others. Together they have a bound.
+    of_zones: Vec<Wait>,
     done: Vec<Wait>,
     left_out: u64,
+}
+
+/// What was found.
+pub struct Found {
+    pub waits: Vec<Wait>,
+    /// Waits whose lock no stack named, and their time.
+    pub unnamed: usize,
+    pub unnamed_ns: u64,
+    pub left_out: u64,
 }
 
 /// Waits that a CPU can be in at once: a task, a softirq, an interrupt, an NMI.
@@ -86,24 +96,41 @@ impl Waits {
         self.open.remove(&cpu);
     }
 
+    /// Adds a wait. Where the lists are full, one for a zone's lock takes the place of another.
     fn add(&mut self, wait: Wait) {
-        if !super::list::add(&mut self.done, wait) {
+        let is_of_zone = wait.lock == LockKind::Zone || self.is_zone_lock(wait.address);
+        if self.of_zones.len() + self.done.len() >= ITEMS {
             self.left_out += 1;
+            if !is_of_zone || self.done.pop().is_none() {
+                return;
+            }
+        }
+        match is_of_zone {
+            true => self.of_zones.push(wait),
+            false => self.done.push(wait),
         }
     }
 
-    /// All waits, those for zones' locks with their kind, and the number of those whose lock no stack named.
-    pub fn finish(mut self) -> (Vec<Wait>, usize, u64) {
-        for wait in &mut self.done {
+    /// All waits, those for zones' locks with their kind.
+    pub fn finish(mut self) -> Found {
+        let mut waits = self.of_zones;
+        waits.append(&mut self.done);
+        let (mut unnamed, mut unnamed_ns) = (0, 0_u64);
+        for wait in &mut waits {
             if self.zone_locks.contains(&wait.address) {
                 wait.lock = LockKind::Zone;
+            } else if wait.lock == LockKind::Other && !self.named.contains(&wait.address) {
+                unnamed += 1;
+                unnamed_ns = unnamed_ns.saturating_add(wait.end_ns.saturating_sub(wait.start_ns));
             }
         }
-        self.done.sort_by_key(|wait| (wait.start_ns, wait.cpu));
-        let others = self.done.iter().filter(|wait| wait.lock == LockKind::Other);
-        let unnamed = others.filter(|wait| !self.named.contains(&wait.address));
-        let unnamed = unnamed.count();
-        (self.done, unnamed, self.left_out)
+        waits.sort_by_key(|wait| (wait.start_ns, wait.cpu));
+        Found {
+            waits,
+            unnamed,
+            unnamed_ns,
+            left_out: self.left_out,
+        }
     }
 }
 
@@ -138,10 +165,11 @@ mod tests {
                 kind,
             });
         }
-        let (seen, unnamed, _) = waits.finish();
+        let found = waits.finish();
         // The interrupt's.
-        assert_eq!(unnamed, 1);
-        let seen: Vec<_> = seen
+        assert_eq!((found.unnamed, found.unnamed_ns), (1, 1));
+        let seen: Vec<_> = found
+            .waits
             .iter()
             .map(|it| (it.address, it.lock, it.end_ns - it.start_ns))
             .collect();
@@ -150,5 +178,31 @@ mod tests {
             seen,
             [(1, Zone, 5), (2, Other, 18), (1, Zone, 5), (3, Other, 1)]
         );
+    }
+
+    #[test]
+    fn a_full_list_leaves_room_for_waits_for_zones() {
+        let mut waits = Waits::default();
+        let mut wait = |address, count| {
+            for time_ns in 0..count {
+                let at = |kind| Event {
+                    time_ns,
+                    cpu: 0,
+                    pid: 1,
+                    kind,
+                };
+                waits.take(&at(Kind::ContentionBegin { lock_addr: address }));
+                let names_zone_lock = address == 1;
+                waits.take(&at(Kind::Stack { names_zone_lock }));
+                waits.take(&at(Kind::ContentionEnd { lock_addr: address }));
+            }
+        };
+        wait(2, ITEMS as u64);
+        wait(1, 5);
+        wait(2, 3);
+        let found = waits.finish();
+        let of_zones = found.waits.iter().filter(|it| it.lock == LockKind::Zone);
+        assert_eq!(of_zones.count(), 5);
+        assert_eq!((found.waits.len(), found.left_out), (ITEMS, 8));
     }
 }

@@ -78,9 +78,10 @@ impl Intake {
             symbols,
             command,
         } = facts;
-        // A filter by name needs no address.
-        let is_filtered = command.contains("vmstat_update");
         let update = symbols.vmstat_update;
+        // A filter by name needs no address.
+        let is_filtered =
+            update.is_none() && command.contains("function.function == vmstat_update");
         let mut intake = Self {
             decoder: Decoder::default(),
             rules: Vec::new(),

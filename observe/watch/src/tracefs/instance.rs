@@ -20,6 +20,11 @@ pub struct Instance {
     files: Vec<(u32, File)>,
 }
 
+/// `ENODEV`.
+const NO_DEVICE: i32 = 19;
+/// Files that are open beside the buffers.
+const OTHER_FILES: u64 = 64;
+
 /// Stacks that are taken with an event.
 #[derive(Clone, Copy, Debug)]
 pub struct Trigger {
@@ -119,6 +124,8 @@ impl Instance {
                     Ok(length) => visit(&self.layout, *cpu, &page[..length]),
                     Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                     Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                    // A CPU that has not been online yet has no buffer.
+                    Err(error) if error.raw_os_error() == Some(NO_DEVICE) => break,
                     Err(error) => return Err(Unavailable::at(&buffer(&self.path, *cpu), error)),
                 }
             }
@@ -136,7 +143,7 @@ impl Instance {
         lost.collect()
     }
 
-    /// Buffers of all CPUs that this machine may have, so that those that come later are seen too.
+    /// Buffers of all CPUs that this machine may have, so that those that come later are seen, too.
     fn open_buffers(&self) -> Result<Vec<(u32, File)>, Unavailable> {
         let directory = self.path.join("per_cpu");
         let entries =
@@ -146,6 +153,7 @@ impl Instance {
             .filter_map(|name| name.to_str()?.strip_prefix("cpu")?.parse().ok())
             .collect();
         cpus.sort_unstable();
+        crate::process::allow_open_files(cpus.len() as u64 + OTHER_FILES);
         let open = |cpu| {
             let path = buffer(&self.path, cpu);
             let file = open_now(&path).map_err(|error| Unavailable::at(&path, error))?;
