@@ -156,7 +156,12 @@ impl<M: Machine> Charge<M> {
             if bytes == 0 {
                 self.core.counters.refer(self.index);
             }
-            self.uncharge(self.bytes - bytes);
+            // First: who is told of the return runs code that may unwind.
+            let less = self.bytes - bytes;
+            self.bytes = bytes;
+            self.site.set_bytes(bytes);
+            self.uncharge(less);
+            return Ok(());
         }
         self.bytes = bytes;
         self.site.set_bytes(bytes);

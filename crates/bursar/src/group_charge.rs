@@ -264,8 +264,8 @@ impl<M: Machine> Group<M> {
         self.reserved() > self.limits().max
     }
 
-    /// Takes the debt that charges left while a `high` was exceeded, here or above. This does not wait: the caller should then wait
-    /// for [`Debt::delay`], for example with a timer of its runtime.
+    /// Takes the debt that charges left while a `high` was exceeded, here or above. This does not sleep: the caller should then wait
+    /// for [`Debt::delay`], for example with a timer of its runtime. It may take back stock of other CPUs, and calls listeners.
     ///
     /// The debt is that of charges to this group. Charges to groups below leave their debt there. All tasks that charge the group
     /// share one debt. The delay is computed by this call. It is zero if the usage is back below `high`, and at most 2 s for any

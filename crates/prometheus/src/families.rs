@@ -265,7 +265,10 @@ pub(crate) fn write(
     let age = "Age of the numbers: they miss no older update";
     let age_seconds = Family("bursar_age", age, Some(Unit::Seconds), MetricType::Gauge);
     to.single(&age_seconds, Number::Seconds(snapshot.age().as_secs_f64()))?;
-    let removed = gauge("bursar_removed_groups", "Removed groups that hold bytes");
+    let removed = gauge(
+        "bursar_removed_groups",
+        "Removed groups that hold bytes, have a handle, or wait to be cleared",
+    );
     to.single(&removed, signed(memory.removed_groups() as u64))?;
     let counts = memory.flush_counts();
     let walks = counter("bursar_walks", "Walks over the tree that readers made");

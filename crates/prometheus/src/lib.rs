@@ -42,7 +42,7 @@
 //! | `bursar_group_statistic` | gauge | each statistic that is a gauge; label `statistic` |
 //! | `bursar_group_statistic_count` | counter | each statistic that is a counter; label `statistic` |
 //! | `bursar_groups_folded` | gauge | children of the group that have no series of their own |
-//! | `bursar_age_seconds`, `bursar_removed_groups` | gauge | age of the numbers; removed groups that still hold bytes |
+//! | `bursar_age_seconds`, `bursar_removed_groups` | gauge | age of the numbers; removed groups that hold bytes, have a handle, or wait to be cleared |
 //! | `bursar_walks` | counter | walks over the tree that readers made |
 //! | `bursar_admission_grants`, `bursar_admission_waiting` | gauge | grants and asks that wait, with [`Collector::arbiter`] |
 //! | `bursar_admission_admitted` and one more for each of [`bursar_arbiter::Counts`] | counter | the events of that arbiter |
@@ -57,7 +57,7 @@
 //! At most [`Collector::groups_max`] groups have series: those that reserve the most, down to [`Collector::depth_max`] levels. Deeper
 //! groups count in the group above them. The other children of a group are added up as one series with the label
 //! `group="other"`. No path is like that, because each begins with a slash. So in one scrape, the series of a group's children
-//! add up to at most the group's own.
+//! add up to at most the group's own. Reserved bytes are read one group after the other, so theirs may add up to more for a moment.
 //!
 //! A group that had series in the last scrape keeps its place until another one reserves more than twice as much. So series do not
 //! come and go with each scrape.

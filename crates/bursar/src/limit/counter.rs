@@ -53,6 +53,8 @@ struct Bytes<M: Machine> {
 pub(crate) struct PageCounter<M: Machine> {
     bytes: Apart<Bytes<M>>,
     pub(crate) settings: Settings<M>,
+    /// Charges to this group or below that are in a queue, wherever that is.
+    pub(crate) waits_below: M::Word,
     /// The highest usage so far.
     pub(crate) peak: M::Word,
     /// The most that was claimed when a charge overshot the limit.
@@ -110,6 +112,7 @@ impl<M: Machine> PageCounter<M> {
                 watchers: M::Word::new(0),
                 reclaimers: M::Word::new(0),
             },
+            waits_below: M::Word::new(0),
             peak: M::Word::new(0),
             overshot: M::Word::new(0),
             operations: Gate::new(),
@@ -148,6 +151,7 @@ impl<M: Machine> PageCounter<M> {
         self.forget_over_return();
         // Full, as above. A registration keeps the record of its group.
         debug_assert_eq!(self.settings.waiting.load(MemoryOrder::Full), 0);
+        debug_assert_eq!(self.waits_below.load(MemoryOrder::Full), 0);
         debug_assert_eq!(self.settings.watchers.load(MemoryOrder::Full), 0);
         debug_assert_eq!(self.settings.reclaimers.load(MemoryOrder::Full), 0);
         self.settings.max.store(limits.max, MemoryOrder::Full);

@@ -27,7 +27,9 @@ pub(crate) fn remove<M: Machine>(core: &Core<M>, index: u32) -> Result<(), Remov
             Err(children) => return Err(RemoveError::HasChildren { children }),
         }
     };
-    wait::wake_removed(core, index);
+    if wait::has_waiting(core, index) {
+        wait::wake_removed(core, index);
+    }
     tell::changed(core, index);
     leftover::tell(core, &left);
     Ok(())
@@ -53,11 +55,13 @@ pub(crate) fn close<M: Machine>(core: &Core<M>, index: u32) -> Result<(), Remove
     // Waits for charges that looked before the names were gone. Each end above did so for its group. But another task may
     // have taken a group's name away, and not have waited yet.
     fork::drain(core, index);
-    for group in &subtree {
-        wait::wake_removed_at(core, group.index);
+    if wait::has_waiting(core, index) {
+        for group in &subtree {
+            wait::wake_removed_at(core, group.index);
+        }
+        let parent = core.tree().node(index).parent().expect("not the root");
+        wait::wake_removed(core, parent);
     }
-    let parent = core.tree().node(index).parent().expect("not the root");
-    wait::wake_removed(core, parent);
     // Also tasks that wait for the end of one of these groups.
     tell::all(core);
     leftover::tell(core, &left);

@@ -94,6 +94,8 @@ pub(crate) struct Core<M: Machine> {
     pub(super) listening: M::Mutex<BTreeMap<u32, u32>>,
     /// Tasks that run reclaimers.
     pub(super) reclaiming: M::Mutex<Vec<u64>>,
+    /// Tasks that tell all listeners, and whether a listener left more to tell.
+    pub(super) telling: M::Mutex<Vec<(u64, bool)>>,
     #[cfg(feature = "tracing")]
     pub(super) event_rates: [EventRate<M::Word>; EVENT_KINDS],
     pub(super) call_sites: CallSites<M>,
@@ -137,6 +139,7 @@ impl<M: Machine> Core<M> {
             hooks,
             listening: M::Mutex::new(BTreeMap::new()),
             reclaiming: M::Mutex::new(Vec::new()),
+            telling: M::Mutex::new(Vec::new()),
             #[cfg(feature = "tracing")]
             event_rates: std::array::from_fn(|_| EventRate::new(EVENT_INTERVAL_NS)),
             call_sites: CallSites::new(policies.sampled_one_in),

@@ -270,6 +270,8 @@ pub(crate) fn tell<M: Machine>(core: &Core<M>, index: u32) -> Level {
             if watch_of(core, index).lock().mark_told(number, level) {
                 core.call_user(index, || call(pressure));
             }
+            // It may have ended its own registration, so that this is its last owner.
+            core.call_user(index, move || drop(call));
         }
     }
     // Some subscribers change the level each time they are told of it. The rest is left to the next operation.

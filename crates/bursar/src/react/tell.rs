@@ -9,6 +9,8 @@ use super::{fork, pressure, report, wait};
 use crate::bytes::Bytes;
 use crate::tree::printable;
 
+/// Rounds of telling, if listeners change something each time.
+const ROUNDS: usize = 16;
 /// Groups looked up under one hold of the lock of the listened groups.
 const GROUPS_PER_HOLD: usize = 64;
 
@@ -66,12 +68,56 @@ fn watchers_at<M: Machine>(core: &Core<M>, at: u32) {
     pressure::tell(core, at);
 }
 
-/// Tells all listeners of the memory.
+/// A task that tells all listeners, until dropped.
+struct TellingAll<'a, M: Machine> {
+    core: &'a Core<M>,
+    task: u64,
+}
+
+impl<'a, M: Machine> TellingAll<'a, M> {
+    /// `None` if this task does so already, which is noted, or if there is no memory to note it.
+    fn begin(core: &'a Core<M>) -> Option<Self> {
+        let task = core.tree().machine.task();
+        let mut telling = core.telling.lock();
+        if let Some((_, is_more)) = telling.iter_mut().find(|(other, _)| *other == task) {
+            *is_more = true;
+            return None;
+        }
+        telling.try_reserve(1).ok()?;
+        telling.push((task, false));
+        Some(Self { core, task })
+    }
+
+    /// Whether a listener has left more to tell since the last look.
+    fn take_more(&self) -> bool {
+        let mut telling = self.core.telling.lock();
+        let own = telling.iter_mut().find(|(task, _)| *task == self.task);
+        own.is_some_and(|(_, is_more)| std::mem::take(is_more))
+    }
+}
+
+impl<M: Machine> Drop for TellingAll<'_, M> {
+    fn drop(&mut self) {
+        let mut telling = self.core.telling.lock();
+        telling.retain(|&(task, _)| task != self.task);
+    }
+}
+
+/// Tells all listeners of the memory. A listener's own changes are told after it, because calls inside of calls take stack.
 pub(crate) fn all<M: Machine>(core: &Core<M>) {
     settle_over_returns(core);
-    // Full: a later change is noticed later.
-    core.counters.untold.swap(0, MemoryOrder::Full);
-    for_each_listening(core, |at| tell_at(core, at));
+    let Some(telling) = TellingAll::begin(core) else {
+        return;
+    };
+    for _ in 0..ROUNDS {
+        // Full: a later change is noticed later.
+        core.counters.untold.swap(0, MemoryOrder::Full);
+        for_each_listening(core, |at| tell_at(core, at));
+        // Some listeners change something each time. The rest is left to the next operation.
+        if !telling.take_more() {
+            break;
+        }
+    }
 }
 
 /// Wakes all charges that wait in vain since a group's limit was lowered. They may be in queues above and below the group. [`changed`] comes before
@@ -79,6 +125,9 @@ pub(crate) fn all<M: Machine>(core: &Core<M>) {
 pub(super) fn in_vain<M: Machine>(core: &Core<M>, index: u32) {
     // Full: pairs with `listen`, as in `changed`.
     if core.counters.listeners.load(MemoryOrder::Full) == 0 {
+        return;
+    }
+    if !wait::has_waiting(core, index) {
         return;
     }
     let wake = |at| {

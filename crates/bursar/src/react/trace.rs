@@ -32,13 +32,13 @@ const _: () = assert!(Kind::Removed as usize + 1 == EVENT_KINDS);
 macro_rules! event {
     ($core:ident, $index:expr, $kind:ident, $level:ident, $($fields:tt)+) => {
         #[cfg(feature = "tracing")]
-        if tracing::enabled!(target: "bursar", tracing::Level::$level)
-            && let Some(left_out) = $core.event_rates[Kind::$kind as usize].allow($core.tree().machine.now_ns())
-        {
-            $core.call_user($index, || {
+        $core.call_user($index, || {
+            if tracing::enabled!(target: "bursar", tracing::Level::$level)
+                && let Some(left_out) = $core.event_rates[Kind::$kind as usize].allow($core.tree().machine.now_ns())
+            {
                 tracing::event!(target: "bursar", tracing::Level::$level, left_out, $($fields)+);
-            });
-        }
+            }
+        });
     };
 }
 

@@ -218,6 +218,13 @@ pub(super) fn enqueue<M: Machine>(core: &Core<M>, ticket: &mut Ticket, at: u32, 
         }
         replaced
     };
+    if replaced.is_none() {
+        for above in core.tree().chain(ticket.index) {
+            // Full: pairs with `has_waiting`. The charge looks at removals and limits after it.
+            let waits = &core.counters.counter(above).waits_below;
+            waits.fetch_add(1, MemoryOrder::Full);
+        }
+    }
     // Its drop runs the runtime's code.
     drop(replaced);
     ticket.queued_at = Some(at);
@@ -251,11 +258,16 @@ fn leave_queue<M: Machine>(core: &Core<M>, at: u32, number: u64) {
         let next = first.or_else(|| queue.next(now(core, at)).filter(is_behind));
         (removed, next.map(|(_, waiter)| waiter.waker.clone()))
     };
+    for above in removed.iter().flat_map(|one| core.tree().chain(one.index)) {
+        // Full: pairs with nothing. It is no loss to look for a charge that is gone.
+        let waits = &core.counters.counter(above).waits_below;
+        waits.fetch_sub(1, MemoryOrder::Full);
+    }
     // First, because the rest runs the runtime's code.
     lifetime::unlisten(core, at);
     drop(removed);
     if let Some(next) = next {
-        core.call_user(at, || next.wake_by_ref());
+        wake(core, at, next);
     }
 }
 
@@ -268,7 +280,7 @@ pub(super) fn wake_next<M: Machine>(core: &Core<M>, at: u32, behind: Option<u64>
         next.map(|(_, waiter)| waiter.waker.clone())
     };
     if let Some(waker) = waker {
-        core.call_user(at, || waker.wake_by_ref());
+        wake(core, at, waker);
     }
 }
 
@@ -277,6 +289,13 @@ pub(super) fn wake_behind<M: Machine>(core: &Core<M>, ticket: &Ticket) {
     if let Some(at) = ticket.queued_at {
         wake_next(core, at, ticket.number);
     }
+}
+
+/// Whether charges to a group or below wait, in whatever queue. Call after a change that ends their wait.
+pub(super) fn has_waiting<M: Machine>(core: &Core<M>, index: u32) -> bool {
+    // Full: pairs with `enqueue`. Either we see the charge, or it sees the change.
+    let waits = &core.counters.counter(index).waits_below;
+    waits.load(MemoryOrder::Full) != 0
 }
 
 /// Wakes all charges that wait on the way from a group to the root, and whose group was removed.
@@ -317,6 +336,12 @@ fn wake_if<M: Machine>(core: &Core<M>, at: u32, mut is_woken: impl FnMut(&Waiter
         woken.map(|waiter| waiter.waker.clone()).collect()
     };
     for waker in wakers {
-        core.call_user(at, || waker.wake_by_ref());
+        wake(core, at, waker);
     }
+}
+
+fn wake<M: Machine>(core: &Core<M>, at: u32, waker: Arc<Waker>) {
+    core.call_user(at, || waker.wake_by_ref());
+    // Its charge may have left the queue, so that this is the last owner.
+    core.call_user(at, move || drop(waker));
 }

@@ -8,8 +8,9 @@ use std::sync::{Arc, Barrier, Mutex};
 use std::task::{Context, Poll, Waker};
 
 use crate::common::fork::in_child;
+use crate::common::world::Stop;
 use crate::common::{Short, memory};
-use bursar::{ChargeAsync, Level};
+use bursar::{ChargeAsync, Freshness, Level};
 
 const MAX: u64 = 1 << 20;
 
@@ -97,6 +98,39 @@ fn nobody_waits_for_threads_that_are_gone() {
     });
     assert_eq!(*told.lock().unwrap(), Level::None);
     drop((reclaims, watches));
+}
+
+/// Threads look whether a group is emptied, for which they take a lock of its numbers.
+#[test]
+fn a_child_finds_no_lock_of_a_look_at_an_ended_group() {
+    let _alone = crate::common::fork::alone();
+    let memory = memory();
+    let group = memory.make("g");
+    drop(group.try_charge(MAX).unwrap());
+    group.remove().unwrap();
+    let is_emptied = || {
+        let emptied = pin!(group.emptied());
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(emptied.poll(&mut context).is_ready());
+    };
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    is_emptied();
+                }
+            });
+        }
+        let _stop = Stop(&stop);
+        for _ in 0..100 {
+            in_child(|| {
+                memory.tick();
+                group.read(Freshness::Exact).unwrap();
+                is_emptied();
+            });
+        }
+    });
 }
 
 /// The first that the child does is to wait: it does not wait behind a thread that is gone.

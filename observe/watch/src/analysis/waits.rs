@@ -19,7 +19,7 @@ pub struct Waits {
     left_out: u64,
 }
 
-/// What was found.
+/// The waits, once all events were taken.
 pub struct Found {
     pub waits: Vec<Wait>,
     /// Waits whose lock no stack named, and their time.

@@ -24,7 +24,8 @@ use super::state::{Call, State};
 use super::upkeep::{HousekeepingError, Options, Upkeep};
 use crate::apart::Apart;
 
-/// Upkeep of all CPUs of a machine. Nothing here runs by itself; see the module.
+/// Upkeep of all CPUs of a machine. Nothing here runs by itself; see the module. A call that was under way when the process forked stays so
+/// in the child: make a new one there. An [`super::Upkeeper`] notices a fork by itself.
 pub struct Housekeeping<M: Machine, U: Upkeep, T: Timetable = Grid> {
     machine: M,
     upkeep: U,

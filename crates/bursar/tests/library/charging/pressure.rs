@@ -4,11 +4,12 @@
 //! The growth and fading of stall averages takes time, so the unit tests of the clock and the simulated machine cover
 //! it. Charges are whole units, so there is no stock and usage is exact.
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::common::{Short, Task, UNIT, owing, units};
+use crate::common::{Short, Task, UNIT, memory, owing, units};
 use bursar::{
     Charge, Group, Level, Limits, Memory, MemoryError, Pressure, PressurePolicy, Reason,
     Registration,
@@ -328,4 +329,37 @@ fn stock_taken_back_for_a_limit_is_told() {
     assert_eq!(tenant.events().high, 0, "not above it without stock");
     let told = seen.lock().unwrap().last().copied();
     assert_eq!(told.unwrap_or_default(), tenant.pressure().level);
+}
+
+/// Each callback makes a charge that leaves telling to the next operation, as an allocator does, and then returns memory.
+#[test]
+fn callbacks_that_leave_more_to_tell_are_not_called_inside_of_each_other() {
+    thread_local!(static DEPTH: Cell<usize> = const { Cell::new(0) });
+    let memory = memory();
+    let (deepest, told) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let tenants: Vec<_> = (0..20)
+        .map(|number| {
+            let tenant = memory.make_max(format!("tenant-{number}"), 16 << 20);
+            let held: Arc<Mutex<Vec<Charge>>> = Arc::default();
+            let (own, cache) = (tenant.clone(), held.clone());
+            let (deepest, told) = (deepest.clone(), told.clone());
+            let listener = tenant.on_pressure(move |_| {
+                DEPTH.set(DEPTH.get() + 1);
+                deepest.fetch_max(DEPTH.get(), Ordering::Relaxed);
+                told.fetch_add(1, Ordering::Relaxed);
+                let scratch = own.engine().charge_nowait(1 << 20);
+                drop(cache.lock().unwrap().pop());
+                scratch.release_nowait();
+                DEPTH.set(DEPTH.get() - 1);
+            });
+            (tenant, held, listener)
+        })
+        .collect();
+    for (tenant, held, _) in &tenants {
+        let charges = (0..15).map(|_| tenant.engine().charge_nowait(1 << 20));
+        held.lock().unwrap().extend(charges);
+    }
+    memory.tick();
+    assert_eq!(deepest.load(Ordering::Relaxed), 1);
+    assert!(told.load(Ordering::Relaxed) >= 20);
 }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Wake, Waker};
 
 use crate::common::{Short, Task, block_on, memory};
-use bursar::{Charge, Group, Level, Limits, Registration};
+use bursar::{Charge, Group, Level, Limits, Memory, Registration};
 
 const MIB: u64 = 1 << 20;
 
@@ -139,4 +139,25 @@ fn a_listener_that_panics_ends_no_process_that_unwinds() {
         panic!("on purpose, with a charge held");
     });
     assert_eq!((group.used(), group.events().panicked_callbacks), (0, 1));
+}
+
+/// The task that tells it is the last owner of a listener that ends its own registration.
+#[test]
+fn a_listener_whose_end_panics_loses_no_bytes() {
+    let memory = Memory::builder().stock_max(0).build().unwrap();
+    let group = memory.root().child("group", Limits::max(8 * MIB)).unwrap();
+    let mut charge = group.try_charge(6 * MIB).unwrap();
+    let other = group.try_charge(MIB).unwrap();
+    let own: Arc<Mutex<Option<Registration>>> = Arc::default();
+    let (bomb, registration) = (Bomb(1), own.clone());
+    let listener = group.on_pressure(move |_| {
+        let _ = &bomb;
+        drop(registration.lock().unwrap().take());
+    });
+    *own.lock().unwrap() = Some(listener);
+    charge.resize(2 * MIB).unwrap();
+    assert_eq!((charge.bytes(), group.reserved()), (2 * MIB, 3 * MIB));
+    assert_eq!(group.events().panicked_callbacks, 1);
+    drop(charge);
+    assert_eq!(group.reserved(), other.bytes());
 }
