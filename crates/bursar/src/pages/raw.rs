@@ -1,7 +1,7 @@
 //! Pages as raw memory: exchange of the token for a frame number, and back.
 
 use bursar_machine::Machine;
-use bursar_machine::pages::{Block, Order, Owner, Pfn};
+use bursar_machine::pages::{Block, Frames, Order, Owner, Pfn};
 
 use super::error::ClaimError;
 use super::page::{Page, Tag, UNCHARGED};
@@ -60,8 +60,9 @@ impl Claim {
             Some(self.zone),
             "the memory of the claim"
         );
-        // The token's holder may have set another owner.
+        // The token's holder may have set another owner, and written through the address, which the token does not note.
         block.set_owner(self.owner);
+        let _ = zones.zone(self.zone).frames.uninit(&mut block);
         let slot = match self.index {
             UNCHARGED => core.pages.root_slot.clone(),
             index => core.tree().node(index).slot.clone(),

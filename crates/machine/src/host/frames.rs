@@ -238,7 +238,8 @@ fn bind(_base: NonNull<u8>, _bytes: usize, options: &ReserveOptions) -> Result<(
 }
 
 impl HostFrames {
-    /// Address of a block. Only the block's owner may use the memory there.
+    /// Address of a block. Only the block's owner may use the memory there. The token does not note what is written
+    /// through the address: call [`Frames::uninit`] before the token is used again.
     #[inline]
     pub fn address(&self, block: &Block) -> NonNull<u8> {
         let at = block.pfn().0.wrapping_sub(self.first.0);

@@ -235,3 +235,23 @@ fn what_was_taken_from_whoever_panics_is_freed() {
     assert_eq!(group.used(), 0);
     assert_eq!(memory.zone_info().unwrap().zones[0].in_use(), 0);
 }
+
+#[test]
+fn nothing_is_known_of_a_page_that_was_raw() {
+    let memory = memory(options(4 << 20));
+    let (writes, reads) = (memory.make("a"), memory.make("b"));
+    writes.set_zero_on_free(Zeroed::Yes);
+    let page = writes.alloc_pages(ZERO, Zeroed::Yes).unwrap();
+    assert!(page.is_known_zero(), "or this shows nothing");
+    let (pfn, frames) = (page.pfn(), *page.frames());
+    let block = page.into_block();
+    // SAFETY: the block is ours, and nothing else refers to its bytes.
+    unsafe { frames.address(&block).as_ptr().write_bytes(7, 4_096) };
+    let page = memory.claim(pfn).unwrap().page(&memory, block);
+    assert!(!page.is_known_zero());
+    drop(page);
+    let each = std::iter::from_fn(|| reads.alloc_pages(ZERO, Zeroed::Yes).ok());
+    let all: Vec<Page> = each.collect();
+    let again = all.iter().find(|page| page.pfn() == pfn).unwrap();
+    assert!(again.bytes().iter().all(|&byte| byte == 0));
+}
