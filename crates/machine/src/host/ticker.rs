@@ -1,5 +1,6 @@
 //! Thread that ticks on request.
 
+use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
@@ -52,8 +53,10 @@ impl Ticker {
                 let mut wait = first;
                 while stopped.recv_timeout(wait) == Err(RecvTimeoutError::Timeout) {
                     // A tick leaves its data consistent when it unwinds, and without the thread no upkeep would follow.
-                    wait =
-                        catch_unwind(AssertUnwindSafe(&mut tick)).unwrap_or(wait.max(AFTER_PANIC));
+                    wait = catch_unwind(AssertUnwindSafe(&mut tick)).unwrap_or_else(|thrown| {
+                        drop_thrown(thrown);
+                        wait.max(AFTER_PANIC)
+                    });
                 }
             })?;
         Ok(Self {
@@ -61,6 +64,13 @@ impl Ticker {
             stop: Some(stop),
             thread: Some(thread),
         })
+    }
+}
+
+/// Drops a panic's payload, whose drop runs the caller's code, too. A payload that it throws is leaked.
+fn drop_thrown(thrown: Box<dyn Any + Send>) {
+    if let Err(thrown) = catch_unwind(AssertUnwindSafe(|| drop(thrown))) {
+        std::mem::forget(thrown);
     }
 }
 
@@ -101,6 +111,27 @@ mod tests {
         while ticks.load(Ordering::Relaxed) < 3 {
             std::thread::yield_now();
         }
+        drop(ticker);
+    }
+
+    #[test]
+    fn a_payload_that_panics_in_its_drop_ends_no_ticker() {
+        struct Payload;
+        impl Drop for Payload {
+            fn drop(&mut self) {
+                panic!("as planned");
+            }
+        }
+        let (say, said) = channel();
+        let mut is_first = true;
+        let ticker = Ticker::start("test-tick", Duration::from_millis(1), move || {
+            if std::mem::take(&mut is_first) {
+                std::panic::panic_any(Payload);
+            }
+            // The test may have ended.
+            let _ = say.send(());
+        });
+        assert_eq!(said.recv(), Ok(()), "the thread lives");
         drop(ticker);
     }
 
