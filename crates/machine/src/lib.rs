@@ -40,6 +40,9 @@ pub use slot::{
 /// [`Machine::spins`] of most machines.
 pub const SPINS: u32 = 512;
 
+/// Round in which [`Machine::relax`] lets other threads run and does not sleep.
+pub const GIVE_WAY: u32 = 64;
+
 /// Machine: CPUs with words of their own, a fence, locks, a clock.
 ///
 /// A value of this type is one *instance*, and slots belong to the instance that made them. Only the parts that all
@@ -139,7 +142,7 @@ pub trait Machine: Clone + fmt::Debug + Send + Sync + 'static {
     fn now_ns(&self) -> u64;
 
     /// Pauses for a moment, in a loop that waits for another task's few remaining steps. `round` counts the loop's
-    /// rounds from 0.
+    /// rounds from 0. The host's late pauses are sleeps; a loop without sleeps goes no higher than [`GIVE_WAY`].
     fn relax(&self, round: u32);
 
     /// Rounds for which a task waits with [`Machine::relax`] before it sleeps: some ten microseconds, as long as the work of others

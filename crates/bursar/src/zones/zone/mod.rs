@@ -52,9 +52,6 @@ pub(crate) struct Zone<M: Machine> {
     pub(super) counts: Apart<Counts>,
 }
 
-/// Length of a pause in which other threads can run.
-const GIVE_WAY: u32 = 1 << 10;
-
 /// Facts about the buddy that are written under its lock and read without it.
 struct Hints {
     free_pages: AtomicU64,
@@ -221,7 +218,7 @@ impl<M: Machine> Zone<M> {
         while !blocks.is_empty() {
             if !is_first && self.buddy.waiting() > 0 {
                 // The lock is not fair: without this pause the waiters would wait for all our holds.
-                self.machine.relax(GIVE_WAY);
+                self.machine.relax(bursar_machine::GIVE_WAY);
             }
             is_first = false;
             let mut buddy = self.buddy_with_table(work);
