@@ -9,7 +9,7 @@ use super::hold::Work;
 use super::options::{PageOptions, Zeroed};
 use super::table::Table;
 use super::upkeep;
-use super::zone::{Counts, Mark, Zone, ZoneError};
+use super::zone::{Counts, Mark, Reserved, Zone, ZoneError};
 
 /// Zones by node.
 pub(crate) struct Zones<M: Machine> {
@@ -18,6 +18,23 @@ pub(crate) struct Zones<M: Machine> {
     others: Box<[Zone<M>]>,
     pub(super) options: PageOptions,
     pub(crate) table: Table<M>,
+}
+
+/// Zones of a set-up that is not complete.
+pub(super) struct Begun<M: Machine> {
+    /// Zones by node.
+    zones: Vec<Zone<M>>,
+    /// Reservation for the next one.
+    reserved: Option<Reserved<M>>,
+}
+
+impl<M: Machine> Begun<M> {
+    pub(super) fn nothing() -> Self {
+        Self {
+            zones: Vec::new(),
+            reserved: None,
+        }
+    }
 }
 
 /// Number of times that an allocation empties all lists before it gives up.
@@ -56,18 +73,23 @@ pub(crate) enum NoBlock {
 }
 
 impl<M: Machine> Zones<M> {
-    /// Reserves the zones that `options` describe, one on each node.
-    pub(crate) fn new(machine: &M, options: PageOptions) -> Result<Self, ReserveError> {
+    /// Reserves the zones that `options` describe, one on each node. After an error, the next call with the same `begun`
+    /// goes on where this one stopped: reservations are never given back.
+    pub(super) fn new(
+        machine: &M,
+        options: PageOptions,
+        begun: &mut Begun<M>,
+    ) -> Result<Self, ReserveError> {
         let share = machine.memory_bytes() / machine.nodes() as u64;
         let bytes_per_node = options.bytes_per_node.unwrap_or(share.min(RESERVED_MAX));
-        let zone = |node: usize| {
+        let zone = |node: usize, reserved: &mut Option<Reserved<M>>| {
             let reserve = ReserveOptions {
                 pages: bytes_per_node.div_ceil(Order::ZERO.bytes() as u64),
                 node,
                 binding: options.binding,
                 huge_pages: options.huge_pages,
             };
-            Zone::new(machine, &reserve, &options).map_err(|error| match error {
+            Zone::new(machine, &reserve, &options, reserved).map_err(|error| match error {
                 ZoneError::Reserve(error) => error,
                 ZoneError::OutOfMemory => ReserveError::Refused {
                     bytes: bytes_per_node,
@@ -75,9 +97,14 @@ impl<M: Machine> Zones<M> {
                 },
             })
         };
+        for node in begun.zones.len()..machine.nodes() {
+            let next = zone(node, &mut begun.reserved)?;
+            begun.zones.push(next);
+        }
+        let mut zones = begun.zones.drain(..);
         Ok(Self {
-            first: zone(0)?,
-            others: (1..machine.nodes()).map(zone).collect::<Result<_, _>>()?,
+            first: zones.next().expect("a machine has a node"),
+            others: zones.collect(),
             options,
             table: Table::new(),
         })

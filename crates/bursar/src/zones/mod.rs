@@ -34,6 +34,8 @@ mod options;
 mod pool;
 mod quiesce;
 mod refill;
+#[cfg(test)]
+mod refusing;
 mod report;
 mod sizes;
 mod table;

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bursar_machine::pages::ReserveError;
 use bursar_machine::{Lock, Machine, Shard};
 
+use super::alloc::Begun;
 use super::{PageOptions, Zone, Zones};
 use crate::room;
 use crate::tree::{ROOT, Tree};
@@ -21,8 +22,8 @@ pub(crate) struct Pool<M: Machine> {
     scrubs: AtomicBool,
     /// CPUs whose lists get no upkeep, by number. Plain words: no protocol depends on them.
     left_alone: Box<[AtomicBool]>,
-    /// Lets one task set up the zones.
-    setup: M::Mutex<()>,
+    /// Lets one task set up the zones, and keeps those that a set-up made before it failed.
+    setup: M::Mutex<Begun<M>>,
 }
 
 impl<M: Machine> Pool<M> {
@@ -34,7 +35,7 @@ impl<M: Machine> Pool<M> {
             options,
             scrubs: AtomicBool::new(false),
             left_alone: room::boxed(tree.machine.cpus(), || AtomicBool::new(false))?,
-            setup: M::Mutex::new(()),
+            setup: M::Mutex::new(Begun::nothing()),
         })
     }
 
@@ -82,11 +83,46 @@ impl<M: Machine> Pool<M> {
     /// Zones, set up if necessary.
     #[cold]
     pub(crate) fn set_up(&self, machine: &M) -> Result<&Zones<M>, ReserveError> {
-        let _one = self.setup.lock();
+        let mut begun = self.setup.lock();
         if let Some(zones) = self.zones.get() {
             return Ok(zones);
         }
-        let zones = Zones::new(machine, self.options.clone())?;
+        let zones = Zones::new(machine, self.options.clone(), &mut begun)?;
         Ok(self.zones.get_or_init(|| zones))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bursar_machine::pages::Order;
+
+    use super::super::Zeroed;
+    use super::super::refusing::Refusing;
+    use super::*;
+    use crate::Memory;
+
+    #[test]
+    fn a_set_up_that_failed_goes_on_where_it_stopped() {
+        let (machine, refusals) = Refusing::new(2);
+        let pages = PageOptions {
+            bytes_per_node: Some(16 << 20),
+            ..PageOptions::default()
+        };
+        let memory = Memory::builder().pages(pages).build_on(machine).unwrap();
+        let try_one = || memory.alloc_pages(Order::ZERO, Zeroed::No).map(drop);
+        let reserved = || refusals.reserved.load(Ordering::Relaxed);
+        refusals.node.store(1, Ordering::Relaxed);
+        assert!((0..3).all(|_| try_one().is_err()));
+        assert_eq!(reserved(), 1, "node 0 once");
+        refusals.node.store(usize::MAX, Ordering::Relaxed);
+        refusals.stacks.store(true, Ordering::Relaxed);
+        assert!((0..3).all(|_| try_one().is_err()));
+        assert_eq!(reserved(), 2, "node 1 once");
+        refusals.stacks.store(false, Ordering::Relaxed);
+        assert_eq!(try_one(), Ok(()));
+        assert_eq!(reserved(), 2);
+        let zones = memory.zone_info().unwrap().zones;
+        let nodes: Vec<_> = zones.iter().map(|zone| (zone.node, zone.managed)).collect();
+        assert_eq!(nodes, [(0, 4_096), (1, 4_096)]);
     }
 }

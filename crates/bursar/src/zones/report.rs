@@ -424,6 +424,7 @@ mod tests {
     use bursar_machine::Host;
 
     use super::super::PageOptions;
+    use super::super::alloc::Begun;
     use super::*;
 
     fn zones() -> Zones<Host> {
@@ -431,7 +432,7 @@ mod tests {
             bytes_per_node: Some(4 << 20),
             ..PageOptions::default()
         };
-        Zones::new(&Host::start().unwrap(), options).unwrap()
+        Zones::new(&Host::start().unwrap(), options, &mut Begun::nothing()).unwrap()
     }
 
     #[test]

@@ -8,7 +8,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use bursar_machine::pages::{Block, Frames, Order, Pfn, ReserveError, ReserveOptions};
+use bursar_machine::pages::{Block, Frames, Order, Pfn, ReserveError, ReserveOptions, Span};
 use bursar_machine::{Machine, OutOfMemory, Shard};
 
 use crate::apart::Apart;
@@ -99,16 +99,24 @@ impl From<OutOfMemory> for ZoneError {
     }
 }
 
+/// Reservation for a zone that is not made yet.
+pub(super) type Reserved<M> = (<M as Machine>::Frames, Span);
+
 type BuddyHold<'a, M> = Hold<'a, M, Buddy, <M as Machine>::Mutex<Timed<Buddy>>>;
 
 impl<M: Machine> Zone<M> {
+    /// Makes a zone. If the reservation is there and the rest fails, leaves it in `reserved` for the next call.
     pub(super) fn new(
         machine: &M,
         reserve: &ReserveOptions,
         options: &PageOptions,
+        reserved: &mut Option<Reserved<M>>,
     ) -> Result<Self, ZoneError> {
-        let (frames, span) = machine.reserve(reserve).map_err(ZoneError::Reserve)?;
-        let managed = span.pages();
+        if reserved.is_none() {
+            *reserved = Some(machine.reserve(reserve).map_err(ZoneError::Reserve)?);
+        }
+        let pages = reserved.as_ref().map(|(_, span)| span.pages());
+        let managed = pages.expect("reserved");
         let of_node = |&cpu: &u32| machine.node_of(Shard(cpu)) == Some(reserve.node);
         let cpus = (0..machine.cpus() as u32).filter(of_node).count().max(1);
         let marks = options
@@ -121,6 +129,7 @@ impl<M: Machine> Zone<M> {
         let configured: Vec<List> = options.lists.iter().map(of_list).collect();
         let lists = Lists::new(machine, &configured)?;
         let sizes = lists.lists.iter().map(|list| list.batch as usize).collect();
+        let (frames, span) = reserved.take().expect("reserved");
         Ok(Self {
             depot: Depot::new(
                 machine.cpus(),

@@ -1,5 +1,6 @@
 use bursar_machine::Host;
 
+use super::super::alloc::Begun;
 use super::super::{HoldBounds, PageOptions, Watermarks, Zones, upkeep};
 use super::*;
 
@@ -14,7 +15,7 @@ fn zones(hold: HoldBounds) -> Zones<Host> {
         hold,
         ..PageOptions::default()
     };
-    let zones = Zones::new(&Host::start().unwrap(), options).unwrap();
+    let zones = Zones::new(&Host::start().unwrap(), options, &mut Begun::nothing()).unwrap();
     // Holds end early while tables are made for the first time.
     let mut blocks = Vec::new();
     while !zones.zone(0).buddy(Work::Report).has_spare_table() || blocks.len() < 2_000 {
