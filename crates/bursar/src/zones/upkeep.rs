@@ -202,30 +202,35 @@ fn give_back<M: Machine>(
     let budget = budget.min(surplus);
     let mut returned = 0;
     let mut small = 0;
+    let mut most = Order::MAX;
     while returned < budget && small < SMALL_MOST {
         let block = {
             let mut buddy = zone.buddy(Work::Return);
             if buddy.backed_pages() <= keeps {
                 break;
             }
-            let block = buddy.take_backed(RETURNED).or_else(|| {
+            let block = buddy.take_backed(RETURNED, most).or_else(|| {
                 // A fragmented zone may have nothing larger.
                 small += 1;
-                buddy.take_backed(Order::ZERO)
+                buddy.take_backed(Order::ZERO, most)
             });
             zone.note_free(&buddy);
             block
         };
         let Some(mut block) = block else { break };
         // Outside the lock, because the call takes as long as the system likes.
-        let pages = u64::from(block.order().pages());
+        let order = block.order();
         let is_gone = zone.frames.discard(&mut block);
         zone.give_one(block, Work::Return);
-        if !is_gone {
-            // The memory may be locked. The next look would find the same block again.
-            break;
+        if is_gone {
+            returned += u64::from(order.pages());
+            continue;
         }
-        returned += pages;
+        // The memory may be locked. The next look at this order could find the same block again.
+        match order.get().checked_sub(1) {
+            Some(smaller) => most = Order::new(smaller),
+            None => break,
+        }
     }
     upkeep.backed = zone.buddy(Work::Return).backed_pages();
     Counts::add(&zone.counts.returned, returned);

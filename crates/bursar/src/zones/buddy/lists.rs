@@ -61,9 +61,10 @@ impl Lists {
         Some((backing, Order::new(least.get() + above as u8)))
     }
 
-    /// Largest order of at least `least` that has blocks with such backing.
-    pub(super) fn largest(&self, backing: Backing, least: Order) -> Option<Order> {
-        let largest = self.filled[backing as usize].checked_ilog2()?;
+    /// Largest order from `least` to `most` that has blocks with such backing.
+    pub(super) fn largest(&self, backing: Backing, least: Order, most: Order) -> Option<Order> {
+        let up_to_most = u32::MAX >> (u32::BITS - 1 - u32::from(most.get()));
+        let largest = (self.filled[backing as usize] & up_to_most).checked_ilog2()?;
         (largest >= u32::from(least.get())).then(|| Order::new(largest as u8))
     }
 

@@ -132,10 +132,11 @@ impl Buddy {
         self.put(block, end);
     }
 
-    /// Takes out a block of at least `least` with memory behind it, to give that memory back to the system. The block
-    /// is one of the largest, and of these the one that was free longest. It comes back through [`Buddy::free`].
-    pub fn take_backed(&mut self, least: Order) -> Option<Block> {
-        let order = self.lists.largest(Backing::There, least)?;
+    /// Takes out a block of an order from `least` to `most` with memory behind it, to give that memory back to the
+    /// system. The block is one of the largest, and of these the one that was free longest. It comes back through
+    /// [`Buddy::free`].
+    pub fn take_backed(&mut self, least: Order, most: Order) -> Option<Block> {
+        let order = self.lists.largest(Backing::There, least, most)?;
         let block = self.take(self.lists.last(Backing::There, order));
         let index = self.frames.index_in_zone(block.pfn());
         self.frames.mark_used(index, order);

@@ -172,10 +172,10 @@ fn what_was_free_longest_is_given_back_first() {
         buddy.free(block);
     }
     for pfn in pfns {
-        let block = buddy.take_backed(Order::MAX).unwrap();
+        let block = buddy.take_backed(Order::MAX, Order::MAX).unwrap();
         assert_eq!(block.pfn(), pfn);
     }
-    assert_eq!(buddy.take_backed(ZERO), None);
+    assert_eq!(buddy.take_backed(ZERO, Order::MAX), None);
 }
 
 #[test]
@@ -193,17 +193,25 @@ fn the_largest_blocks_with_memory_are_given_back_first() {
     // Cuts the block that was freed last of those with memory.
     let small = buddy.alloc(order(4)).unwrap();
     assert_eq!(small.pfn(), third);
-    let mut whole = buddy.take_backed(order(6)).unwrap();
+    let mut whole = buddy.take_backed(order(6), Order::MAX).unwrap();
     assert_eq!((whole.pfn(), whole.order()), (first, Order::MAX));
     assert!(!buddy.is_free(first));
     assert!(frames.discard(&mut whole));
     buddy.free(whole);
-    let half = buddy.take_backed(order(6)).unwrap();
+    let half = buddy.take_backed(order(6), Order::MAX).unwrap();
     assert_eq!(half.order(), order(9));
+    let quarter = buddy.take_backed(order(6), order(8)).unwrap();
+    assert_eq!(quarter.order(), order(8));
+    buddy.free(quarter);
+    assert_eq!(
+        buddy.take_backed(order(3), order(2)),
+        None,
+        "no such orders"
+    );
     buddy.free(half);
     assert_eq!(buddy.backed_pages(), 1_024 - 16);
     let mut given_back = 0;
-    while let Some(mut block) = buddy.take_backed(order(6)) {
+    while let Some(mut block) = buddy.take_backed(order(6), Order::MAX) {
         given_back += u64::from(block.order().pages());
         assert!(frames.discard(&mut block));
         buddy.free(block);

@@ -1,6 +1,7 @@
 use bursar_machine::Host;
 
 use super::super::alloc::Begun;
+use super::super::refusing::Refusing;
 use super::super::{HoldBounds, PageOptions, Watermarks, Zones, upkeep};
 use super::*;
 
@@ -142,4 +143,35 @@ fn a_cpu_whose_lists_are_as_small_as_they_become_has_no_work() {
     let rounds = (0..1_000).take_while(|_| upkeep::tick_cpu(zone, Shard(0), &options));
     assert!((5..100).contains(&rounds.count()));
     assert!(!upkeep::has_work(zone, Shard(0)));
+}
+
+#[test]
+fn a_block_that_the_system_keeps_does_not_hold_up_smaller_ones() {
+    let (machine, refusals) = Refusing::new(1);
+    let options = PageOptions {
+        bytes_per_node: Some(16 << 20),
+        decay_period: std::time::Duration::ZERO,
+        retained_bytes_per_cpu: 0,
+        ..PageOptions::default()
+    };
+    let zones = Zones::new(&machine, options, &mut Begun::nothing()).unwrap();
+    let zone = zones.zone(0);
+    let mut blocks = Vec::new();
+    while blocks.len() < 2 {
+        zone.take(Order::MAX, 1, Mark::Low, &mut blocks);
+    }
+    // One block of the largest order that the system keeps, and a half of another.
+    let (mut half, _other) = blocks.pop().unwrap().split();
+    refusals.kept.store(blocks[0].pfn().0, Ordering::Relaxed);
+    let _ = zone.frames.uninit(&mut blocks[0]);
+    let _ = zone.frames.uninit(&mut half);
+    blocks.push(half);
+    zone.give(&mut blocks, Work::Free);
+    let backed = || zone.buddy(Work::Report).backed_pages();
+    assert_eq!(backed(), 1_024 + 512);
+    // The first one only notes the memory that is free.
+    (0..2).for_each(|_| upkeep::tick(zone, &zones.options, &|_| false));
+    assert_eq!(backed(), 1_024);
+    (0..2).for_each(|_| upkeep::tick(zone, &zones.options, &|_| false));
+    assert_eq!(backed(), 1_024, "nothing else goes back, and a tick ends");
 }
