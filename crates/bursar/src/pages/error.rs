@@ -26,7 +26,7 @@ pub enum AllocPagesError {
         /// Number of nodes; they count from 0.
         nodes: usize,
     },
-    /// The bytes exceed the address space.
+    /// The bytes exceed the address space, or the program's allocator has no memory for a list of so many blocks.
     TooMany {
         /// The order asked for.
         order: Order,
@@ -63,7 +63,7 @@ impl fmt::Display for AllocPagesError {
             Self::TooMany { order, count } => {
                 write!(
                     f,
-                    "{count} blocks of order {} exceed the address space",
+                    "{count} blocks of order {} exceed the address space, or there is no memory for a list of them",
                     order.get()
                 )
             }

@@ -118,6 +118,16 @@ fn many_pages_are_counted_in_advance() {
     assert_eq!(group.used(), 0);
 }
 
+#[test]
+fn a_list_too_large_for_the_address_space_is_refused() {
+    let group = memory(options(16 << 20)).make("a");
+    let error = group.alloc_many(ZERO, 1 << 44, Zeroed::No).unwrap_err();
+    assert!(matches!(error, AllocPagesError::TooMany { .. }), "{error}");
+    let text = error.to_string();
+    assert!(text.contains("no memory for a list"), "{text}");
+    assert_eq!(group.used(), 0);
+}
+
 fn retained(memory: &Memory) -> u64 {
     let info = memory.zone_info().unwrap();
     info.zones.iter().map(ZoneReport::retained_bytes).sum()
