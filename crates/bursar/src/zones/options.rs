@@ -66,6 +66,9 @@ pub struct PageOptions {
     /// Bytes reserved on each node, rounded up to 4 MiB. Reserving takes address space; memory is taken at its first
     /// use. `None`: the machine's memory, or the limit of this process's cgroup if that is less, shared among nodes; at
     /// most 1 TiB a node.
+    ///
+    /// After `mlockall(MCL_FUTURE)` the first page takes RAM for all of it. Add `MCL_ONFAULT` to that call, or reserve
+    /// less. Locked memory never goes back to the system.
     pub bytes_per_node: Option<u64>,
     /// Use of huge pages.
     pub huge_pages: HugePages,
