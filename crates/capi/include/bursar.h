@@ -42,7 +42,8 @@
  *
  * FORK. A fork waits for calls of other threads that hold a lock. A child may call all functions, and has the bytes that its parent had. Its first
  * call must be one that may wait, such as bursar_read or bursar_try_charge, and must come before it starts threads. The threads of `ticks` and of
- * arbiters do not exist in the child.
+ * arbiters do not exist in the child. If another library registers handlers of forks (pthread_atfork) that take a lock, make the first memory
+ * before it does, or hold none of its locks while you call a function here. Otherwise a fork and such a call may wait for each other.
  *
  * UNLOADING. dlclose leaves the shared library in memory. Link a plugin that contains libbursar.a with -Wl,-z,nodelete.
  *

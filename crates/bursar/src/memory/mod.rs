@@ -47,6 +47,9 @@ const REAPED: usize = 1024;
 /// This repairs what other threads left half done. Until then [`Group::reserved`] may be wrong, and
 /// [`Engine::try_charge_nowait`](crate::engine::Engine::try_charge_nowait) is refused. A child with work of its own begins again with [`Memory::reset_after_fork`].
 /// No ticker ticks in the child: neither that of [`Builder::ticker`] nor that of [`Memory::start_ticker`].
+///
+/// Other libraries may register handlers of forks (`pthread_atfork`) that take a lock. Make the first memory before they
+/// do, or hold none of their locks while you call Bursar. Otherwise a fork and such a thread may wait for each other.
 pub struct Memory<M: Machine = Host> {
     core: M::Shared<Core<M>>,
     /// Set by [`Builder::max_from_cgroup`].

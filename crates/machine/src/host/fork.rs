@@ -13,6 +13,10 @@
 //! wait in front of their own fork, counted out. Threads share counters by a hash of their address, so that a counter
 //! is mostly in the cache of the CPU that uses it.
 //!
+//! Handlers before a fork run in the reverse order of their registration. So a foreign one that is older than ours takes
+//! its lock while we hold all operations up. A thread that has that lock and begins an operation then waits for the fork,
+//! and the fork for the thread. We cannot come last: the program starts Bursar first, or calls it without that lock.
+//!
 //! The forking thread never waits for its own fork. Neither does a foreign handler that runs inside `fork` and begins
 //! an operation, nor a signal handler that forks while this thread does. Calls that signal handlers may make are no
 //! operations, and never look here.
