@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -102,11 +101,7 @@ impl<M: Machine> Inner<M> {
         };
         for waker in after.wake.drain(..) {
             // One tenant's waker must not end the task of another.
-            if catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err() {
-                self.memory
-                    .machine()
-                    .warn(format_args!("a waker of an ask panicked"));
-            }
+            call(self.memory.machine(), "a waker of an ask", || waker.wake());
         }
         for decision in &after.decided {
             self.trace.decided(decision);
@@ -133,8 +128,9 @@ impl<M: Machine> Inner<M> {
         let lacking = self.with(|ledger, _, after| ledger.credits_missing(after));
         for (at, group, bytes) in lacking {
             // Not under the lock: if others took them just now, it asks reclaimers.
-            let charged = catch_unwind(AssertUnwindSafe(|| group.try_charge(bytes)));
-            if let Ok(Ok(charge)) = charged {
+            let charge = || group.try_charge(bytes);
+            let charged = call(self.memory.machine(), "a reclaimer", charge);
+            if let Some(Ok(charge)) = charged {
                 self.with(|ledger, _, after| ledger.keep_credit(at, charge, after));
             }
         }
@@ -215,12 +211,8 @@ impl<M: Machine> Inner<M> {
 
     /// Sets a limit. It holds even if a reclaimer that it asks panics, which must not harm the query that this is done for.
     fn set_max(&self, group: &Group<M>, bytes: u64) {
-        if catch_unwind(AssertUnwindSafe(|| group.set_max(bytes))).is_err() {
-            let machine = self.memory.machine();
-            machine.warn(format_args!(
-                "a reclaimer panicked while the limit of {group} was set"
-            ));
-        }
+        let what = "a reclaimer that was asked because a grant got smaller";
+        call(self.memory.machine(), what, || group.set_max(bytes));
     }
 
     fn widen(

@@ -116,9 +116,14 @@ impl Answer {
 
 /// Calls a user's code. Its panic must not harm the query that this is done for.
 pub(crate) fn call<M: Machine, R>(machine: &M, what: &str, call: impl FnOnce() -> R) -> Option<R> {
-    let answer = catch_unwind(AssertUnwindSafe(call));
-    if answer.is_err() {
-        machine.warn(format_args!("{what} panicked"));
+    let thrown = match catch_unwind(AssertUnwindSafe(call)) {
+        Ok(answer) => return Some(answer),
+        Err(thrown) => thrown,
+    };
+    machine.warn(format_args!("{what} panicked"));
+    // Its drop runs the user's code, too. A payload that it throws is leaked.
+    if let Err(thrown) = catch_unwind(AssertUnwindSafe(|| drop(thrown))) {
+        std::mem::forget(thrown);
     }
-    answer.ok()
+    None
 }

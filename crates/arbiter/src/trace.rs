@@ -33,14 +33,13 @@ pub(crate) struct Trace<M: Machine> {
 macro_rules! event {
     ($trace:ident, $kind:ident, $level:ident, $($fields:tt)+) => {
         #[cfg(feature = "tracing")]
-        if tracing::enabled!(target: "bursar", tracing::Level::$level)
-            && let Some(left_out) = $trace.$kind.allow($trace.machine.now_ns())
-        {
-            let tell = || tracing::event!(target: "bursar", tracing::Level::$level, left_out, $($fields)+);
-            if std::panic::catch_unwind(std::panic::AssertUnwindSafe(tell)).is_err() {
-                $trace.machine.warn(format_args!("a subscriber of an arbiter's events panicked"));
+        crate::engine::call(&$trace.machine, "a subscriber of an arbiter's events", || {
+            if tracing::enabled!(target: "bursar", tracing::Level::$level)
+                && let Some(left_out) = $trace.$kind.allow($trace.machine.now_ns())
+            {
+                tracing::event!(target: "bursar", tracing::Level::$level, left_out, $($fields)+);
             }
-        }
+        });
     };
 }
 

@@ -116,7 +116,16 @@ struct Panics;
 
 impl Wake for Panics {
     fn wake(self: Arc<Self>) {
-        panic!("a waker of a user");
+        std::panic::panic_any(Bomb);
+    }
+}
+
+/// A payload of a panic whose drop panics.
+struct Bomb;
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        panic!("a payload of a user");
     }
 }
 
