@@ -103,6 +103,7 @@ const UNSAFE: &[(&str, &str)] = &[
     ("crates/bursar/tests/common/fork.rs", "forks"),
     ("crates/bursar/tests/common/model_pages.rs", "reads a page's words while others may"),
     ("crates/bursar/tests/common/signals.rs", "sends signals and handles them"),
+    ("crates/bursar/tests/library/pages/allocation.rs", "writes to a page that is raw"),
     ("crates/bursar/tests/process/machine_limits.rs", "limits the process's memory"),
     ("crates/bursar/tests/process/pages_bad_input.rs", "limits the process's memory"),
     ("examples/engines/src/", "calls of an engine in C"),

@@ -112,8 +112,13 @@ impl Analysis {
         whole(found.left_out);
         let waits = found.waits;
         let has_zone = waits.iter().any(|wait| wait.lock == LockKind::Zone);
-        // A session takes no more than some thousand stacks. Beside zones that are known, waits without one matter if they are long.
-        let matters = !has_zone || cpu_share(found.unnamed_ns, seen) >= WAIT_SHARE_MIN;
+        // A session takes no more than some thousand stacks. Beside zones that are known, waits without one matter if they are long, and
+        // if the zones do not tell their waits themselves.
+        let tells_itself = waits
+            .iter()
+            .any(|it| it.lock == LockKind::Zone && it.address == 0);
+        let are_long = cpu_share(found.unnamed_ns, seen) >= WAIT_SHARE_MIN;
+        let matters = !has_zone || are_long && !tells_itself;
         let is_known = seen.missing.iter().any(|it| it.removes == WAITS);
         if found.unnamed > 0 && matters && !is_known {
             seen.missing.push(Missing {

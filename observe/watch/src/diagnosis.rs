@@ -5,7 +5,9 @@ use serde::Serialize;
 use crate::changes::{Change, changes};
 pub use crate::event::Problem;
 use crate::event::{LATENESS, PAGES, REQUESTS, RSTAT, TARGETS, WAITS, WORK};
-use crate::figures::{Distribution, Figures, FlushFigures, FreeFigures, WaitFigures, flushes_for};
+use crate::figures::{
+    Distribution, Figures, FlushFigures, FreeFigures, WaitFigures, all_waits, flushes_for,
+};
 use crate::seen::{
     BurstKind, Context, Flush, FlushFor, ITEMS, LockKind, Missing, Mode, Path, Seen,
 };
@@ -71,33 +73,45 @@ pub fn diagnose(seen: &Seen, figures: &Figures) -> [Verdict; 3] {
     })
 }
 
-/// No absence rests on a part of what happened: one of 100 events lost, or a list that was full.
+/// No absence rests on a part of what happened: one of 100 events lost, or a list that was full. A flush that goes on across a loss has no
+/// times, so for flushes any loss counts.
 fn rest_on_all(verdict: Verdict, seen: &Seen) -> Verdict {
     if verdict.answer != Answer::Absent {
         return verdict;
     }
     let lost = seen.losses.events_lost;
-    let is_rare = lost.saturating_mul(RARE_SHARE) < seen.losses.events_read.saturating_add(lost);
+    let all = seen.losses.events_read.saturating_add(lost);
+    let is_rare = match verdict.problem {
+        Problem::MemcgFlush => lost == 0,
+        _ => lost == 0 || lost.saturating_mul(RARE_SHARE) < all,
+    };
     let of_zones = || seen.waits.iter().filter(|it| it.lock == LockKind::Zone);
-    let (full, items) = match verdict.problem {
+    let (items, are) = match verdict.problem {
         Problem::UpkeepHerd => (seen.upkeep.len(), "calls"),
         Problem::ZoneLock => (of_zones().count(), "waits"),
         Problem::MemcgFlush => (seen.flushes.len(), "flushes"),
     };
-    let said = if lost > 0 && !is_rare {
-        format!("{lost} events were lost, so there may be more.")
-    } else if full >= ITEMS {
-        format!("There were more than {ITEMS} {items}, and the others are not counted.")
+    let (said, advice) = if !is_rare {
+        let advice = match (seen.recorded_by.is_some(), seen.mode(), verdict.problem) {
+            (true, ..) => "Record again with larger buffers: `-b` of trace-cmd, `-m` of perf.",
+            (_, Mode::Deep, Problem::ZoneLock) => "Observe with `--locks`, which traces less.",
+            (_, Mode::Deep, _) => "Observe without `--deep`, which traces less.",
+            _ => {
+                "Observe with more priority (`nice -n -10`), so that the buffers are read in time."
+            }
+        };
+        let said = format!("{lost} events were lost, so there may be more.");
+        (said, advice)
+    } else if items >= ITEMS {
+        let said = format!("The list of {are} was full, and the others are not counted.");
+        (said, "Observe for less time (`--seconds 10`).")
     } else {
         return verdict;
     };
     Verdict {
         answer: Answer::CannotTell,
         why: format!("{} {said}", verdict.why),
-        advice: match seen.mode() {
-            Mode::Deep => "Observe for less time, or with `--locks`, which traces less.".to_owned(),
-            Mode::Light | Mode::Locks => "Observe for less time (`--seconds 10`).".to_owned(),
-        },
+        advice: advice.to_owned(),
         ..verdict
     }
 }
@@ -284,6 +298,15 @@ fn judge_waits(lock: &str, waits: &WaitFigures) -> (Answer, String) {
     }
 }
 
+/// End of a sentence on waits for all spin locks.
+const AMONG: &str = " Zone locks are among them, so waits for these matter even less.";
+
+/// Judges waits for all spin locks, which are no fewer than those for zone locks. Lost events would make them fewer.
+fn bound(seen: &Seen) -> Option<(Answer, String)> {
+    let all = all_waits(seen).filter(|_| seen.losses.events_lost == 0)?;
+    Some(judge_waits("spin locks of all kinds", &all))
+}
+
 fn zone_lock(seen: &Seen, figures: &Figures) -> Verdict {
     let say = |answer, why: String, advice: &str| verdict(Problem::ZoneLock, answer, why, advice);
     let cannot = |why: String, live| {
@@ -355,13 +378,22 @@ fn zone_lock(seen: &Seen, figures: &Figures) -> Verdict {
                     };
                     say(answer, why, &format!("{confirm}{advice}"))
                 }
-                Answer::Absent => match lacks(seen, &[WAITS]) {
-                    Some(lacks) => cannot(
-                        format!("{why} {lacks}"),
-                        "Observe for less time (`--seconds 10`).",
-                    ),
-                    None => say(answer, why, "None."),
-                },
+                Answer::Absent => {
+                    let Some(lacks) = lacks(seen, &[WAITS]) else {
+                        return say(answer, why, "None.");
+                    };
+                    // Waits without a stack may be for zones, too.
+                    match bound(seen) {
+                        Some((Answer::Absent, said)) => {
+                            say(answer, format!("{why} {said}{AMONG}"), "None.")
+                        }
+                        bound => {
+                            let said = bound.map_or(String::new(), |(_, said)| said + " ");
+                            let advice = "Observe for longer, or at another time. Stacks are taken of the first 4,000 waits.";
+                            cannot(format!("{why} {said}{lacks}"), advice)
+                        }
+                    }
+                }
                 Answer::CannotTell => say(
                     answer,
                     why,
@@ -371,15 +403,10 @@ fn zone_lock(seen: &Seen, figures: &Figures) -> Verdict {
         }
         None => {
             if let Some(lacks) = lacks(seen, &[WAITS]) {
-                // Those for all spin locks are no fewer. Lost events would make them fewer.
-                let all = figures.waits.iter().find(|_| seen.losses.events_lost == 0);
-                if let Some(all) = all {
-                    let (answer, said) = judge_waits("spin locks of all kinds", all);
+                if let Some((answer, said)) = bound(seen) {
                     why.push_str(&said);
                     if answer == Answer::Absent {
-                        why.push_str(
-                            " Zone locks are among them, so waits for these matter even less.",
-                        );
+                        why.push_str(AMONG);
                         return say(answer, why, "None.");
                     }
                     why.push(' ');
@@ -780,6 +807,17 @@ mod tests {
         let lossy = with(10, 900);
         assert_eq!(lossy.answer, Answer::CannotTell);
         assert!(lossy.why.contains("10 events were lost"), "{}", lossy.why);
+        let mut flushed = seen();
+        flushed.flushes = vec![Flush::default()];
+        assert_eq!(memcg(&flushed).answer, Answer::Absent);
+        (flushed.losses.events_lost, flushed.losses.events_read) = (1, 1_000_000);
+        let verdict = memcg(&flushed);
+        assert_eq!(verdict.answer, Answer::CannotTell);
+        assert!(
+            verdict.advice.contains("without `--deep`"),
+            "{}",
+            verdict.advice
+        );
         let mut full = with_waits(ITEMS as u64, 1);
         full.end_ns = u64::MAX;
         let verdict = diagnose_zone(&full);
@@ -788,12 +826,19 @@ mod tests {
         let mut others = with_waits(100, 1_000);
         others.losses.items_left_out = 1_000_000;
         assert_eq!(diagnose_zone(&others).answer, Answer::Absent);
-        // Waits for locks without a name may be for zones.
+        // Waits for locks without a name may be for zones. If all together are short, that is no matter.
         let mut unnamed = with_waits(100, 1_000);
         unnamed.missing = vec![Missing {
-            what: "stack of 20000 of 20100 waits".to_owned(),
+            what: "stack of 200 of 300 waits".to_owned(),
             removes: WAITS.to_owned(),
         }];
+        assert_eq!(diagnose_zone(&unnamed).answer, Answer::Absent);
+        let other = |wait| Wait {
+            lock: LockKind::Other,
+            ..wait
+        };
+        let others = with_waits(200, 500_000).waits;
+        unnamed.waits.extend(others.into_iter().map(other));
         assert_eq!(diagnose_zone(&unnamed).answer, Answer::CannotTell);
         unnamed.waits = with_waits(200, 500_000).waits;
         assert_eq!(diagnose_zone(&unnamed).answer, Answer::Present);

@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::event::RSTAT;
 use crate::seen::{
     Burst, BurstKind, Context, Flush, FlushFor, Hold, LockKind, ROOT, RefreshCaller, Seen, Stale,
-    StatRead, Upkeep,
+    StatRead, Upkeep, Wait,
 };
 
 /// Summary of numbers.
@@ -463,8 +463,17 @@ fn frees(seen: &Seen) -> Vec<FreeFigures> {
     found
 }
 
+/// Waits for all spin locks together, as those for others.
+pub(crate) fn all_waits(seen: &Seen) -> Option<WaitFigures> {
+    waits_of(seen, LockKind::Other, |_| true)
+}
+
 fn waits(seen: &Seen, lock: LockKind) -> Option<WaitFigures> {
-    let all = seen.waits.iter().filter(|wait| wait.lock == lock);
+    waits_of(seen, lock, |wait| wait.lock == lock)
+}
+
+fn waits_of(seen: &Seen, lock: LockKind, are: impl Fn(&Wait) -> bool) -> Option<WaitFigures> {
+    let all = seen.waits.iter().filter(|wait| are(wait));
     let wait_ns = Distribution::of(all.map(|wait| wait.end_ns.saturating_sub(wait.start_ns)))?;
     Some(WaitFigures {
         lock,

@@ -57,7 +57,8 @@ impl Symbols {
             // The compiler's own copies: `rmqueue_bulk.isra.0`. A cold part begins in the middle of its function.
             let (base, copy) = name.split_once('.').unwrap_or((name, ""));
             match base {
-                "vmstat_update" | "delayed_work_timer_fn" if copy.starts_with("cold") => {}
+                "vmstat_update" | "delayed_work_timer_fn"
+                    if copy.split('.').any(|part| part == "cold") => {}
                 "vmstat_update" => symbols.vmstat_update = Some(address),
                 "delayed_work_timer_fn" => symbols.delayed_work_timer_fn = Some(address),
                 name if ZONE_LOCKERS.contains(&name) => starts.push(address),
@@ -85,7 +86,7 @@ mod tests {
     #[test]
     fn functions_end_where_the_next_begins() {
         let text = "ffff20 t vmstat_update\nffff40 t rmqueue_bulk.isra.0\nffff30 T delayed_work_timer_fn\n\
-            ffff60 t next\nffff50 d data\nffff70 t vmstat_update.cold\n";
+            ffff60 t next\nffff50 d data\nffff70 t vmstat_update.isra.0.cold\n";
         let symbols = Symbols::parse(text);
         assert_eq!(symbols.vmstat_update, Some(0xff_ff20));
         assert_eq!(symbols.delayed_work_timer_fn, Some(0xff_ff30));

@@ -786,8 +786,8 @@ impl<M: Machine> Ledger<M> {
     }
 
     /// Notes the answer of an engine. Its query has no more promise for bytes that it gave back, nor for those that it drew. That must hold
-    /// before the lock is released: the query may grow again at once. A query that gave back bytes also loses what it had not charged yet, but
-    /// for what was promised to its waits. One that gave back none keeps that. Returns its group, whose limit must follow.
+    /// before the lock is released: the query may grow again at once. A query that says it gave back bytes also loses what it had not charged
+    /// yet, but for what was promised to its waits. Another one keeps that. Returns its group, whose limit must follow.
     pub(crate) fn answer(&mut self, id: u64, decision: u64, said: u64) -> Option<Group<M>> {
         let grant = self.grants.get(&id)?;
         let leaving = grant.leaving.as_ref()?;
@@ -795,7 +795,7 @@ impl<M: Machine> Ledger<M> {
         let had = leaving.charged.saturating_add(leaving.drawn);
         let returned = had.saturating_sub(grant.charged());
         let mut left = grant.bytes.saturating_sub(returned);
-        if grant.charged() < leaving.charged {
+        if said > 0 && grant.charged() < leaving.charged {
             left = left.min(self.needed(id, 0).max(grant.kept));
         }
         let left = left.max(self.used_of(id, grant));

@@ -174,15 +174,15 @@ fn forget_tasks<M: Machine>(core: &Core<M>) {
     core.reclaiming.lock().retain(|&task| task == me);
     core.telling.lock().retain(|&(task, _)| task == me);
     for index in 0..core.tree().records() {
+        // Full, here and below: pair with nothing. The child has no other thread.
+        core.counters
+            .counter(index)
+            .waits_below
+            .store(0, MemoryOrder::Full);
         if let Some(hooks) = core.hooks(index) {
             hooks.forget_tasks(core.tree().machine.now_ns());
             let settings = &core.counters.counter(index).settings;
-            // Full, both: pair with nothing. The child has no other thread.
             settings.waiting.store(0, MemoryOrder::Full);
-            core.counters
-                .counter(index)
-                .waits_below
-                .store(0, MemoryOrder::Full);
         }
     }
 }

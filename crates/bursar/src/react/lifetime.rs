@@ -270,7 +270,7 @@ const RETURN_ROUNDS: u32 = 1 << 14;
 /// that the group has no more may be missing above for a moment.
 pub(super) fn wait_for_returns<M: Machine>(core: &Core<M>, index: u32) {
     let mut rounds = 0;
-    // An operation each, because it takes a lock that a fork must not copy. A fork does not wait for all of them.
+    // An operation each, because it takes a lock that a fork must not copy.
     let is_uncharged = || {
         let _operation = fork::operation(core);
         is_uncharged(core, index)

@@ -21,10 +21,12 @@ pub(crate) fn changed<M: Machine>(core: &Core<M>, index: u32) {
     if core.counters.listeners.load(MemoryOrder::Full) == 0 {
         return;
     }
-    if core.counters.untold.load(MemoryOrder::Relaxed) != 0 {
-        return all(core);
+    if core.counters.untold.load(MemoryOrder::Relaxed) == 0 {
+        core.tree().chain(index).for_each(|at| tell_at(core, at));
+    } else if !all_unless_inside(core) {
+        // No charge waits for the end of a listener.
+        core.tree().chain(index).for_each(|at| wake_at(core, at));
     }
-    core.tree().chain(index).for_each(|at| tell_at(core, at));
 }
 
 /// [`changed`] without waiting charges, unless an operation left telling them to the next.
@@ -51,12 +53,18 @@ pub(super) fn watchers<M: Machine>(core: &Core<M>, index: u32) {
     }
 }
 
-fn tell_at<M: Machine>(core: &Core<M>, at: u32) {
-    // Full, both: pair with `enqueue` and `watcher_comes`. Either we see the count, or its task looks at the usage after our change.
-    let settings = &core.counters.counter(at).settings;
-    if settings.waiting.load(MemoryOrder::Full) != 0 {
+fn wake_at<M: Machine>(core: &Core<M>, at: u32) {
+    // Full: pairs with `enqueue`. Either we see the count, or its task looks at the usage after our change.
+    let waiting = &core.counters.counter(at).settings.waiting;
+    if waiting.load(MemoryOrder::Full) != 0 {
         wait::wake_next(core, at, None);
     }
+}
+
+fn tell_at<M: Machine>(core: &Core<M>, at: u32) {
+    wake_at(core, at);
+    // Full: pairs with `watcher_comes`, likewise.
+    let settings = &core.counters.counter(at).settings;
     if settings.watchers.load(MemoryOrder::Full) != 0 {
         watchers_at(core, at);
     }
@@ -83,7 +91,10 @@ impl<'a, M: Machine> TellingAll<'a, M> {
             *is_more = true;
             return None;
         }
-        telling.try_reserve(1).ok()?;
+        if telling.try_reserve(1).is_err() {
+            core.counters.mark_all_untold();
+            return None;
+        }
         telling.push((task, false));
         Some(Self { core, task })
     }
@@ -105,19 +116,26 @@ impl<M: Machine> Drop for TellingAll<'_, M> {
 
 /// Tells all listeners of the memory. A listener's own changes are told after it, because calls inside of calls take stack.
 pub(crate) fn all<M: Machine>(core: &Core<M>) {
+    all_unless_inside(core);
+}
+
+/// The same. Returns whether this call told them.
+fn all_unless_inside<M: Machine>(core: &Core<M>) -> bool {
     settle_over_returns(core);
     let Some(telling) = TellingAll::begin(core) else {
-        return;
+        return false;
     };
     for _ in 0..ROUNDS {
         // Full: a later change is noticed later.
         core.counters.untold.swap(0, MemoryOrder::Full);
         for_each_listening(core, |at| tell_at(core, at));
-        // Some listeners change something each time. The rest is left to the next operation.
         if !telling.take_more() {
-            break;
+            return true;
         }
     }
+    // Some listeners change something each time. The rest is left to the next operation.
+    core.counters.mark_all_untold();
+    true
 }
 
 /// Wakes all charges that wait in vain since a group's limit was lowered. They may be in queues above and below the group. [`changed`] comes before

@@ -265,7 +265,7 @@ fn leave_queue<M: Machine>(core: &Core<M>, at: u32, number: u64) {
     }
     // First, because the rest runs the runtime's code.
     lifetime::unlisten(core, at);
-    drop(removed);
+    core.call_user(at, move || drop(removed));
     if let Some(next) = next {
         wake(core, at, next);
     }

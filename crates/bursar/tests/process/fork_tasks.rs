@@ -100,6 +100,28 @@ fn nobody_waits_for_threads_that_are_gone() {
     drop((reclaims, watches));
 }
 
+/// A charge waits at a limit above its group, which has no state of its own.
+#[test]
+fn a_child_forgets_that_charges_wait() {
+    let _alone = crate::common::fork::alone();
+    let memory = memory();
+    let tenant = memory.make_max("tenant", MAX);
+    let held = tenant.try_charge(MAX).unwrap();
+    let group = tenant.make("query");
+    let mut waits = Box::pin(group.charge_async(MAX));
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(waits.as_mut().poll(&mut context).is_pending());
+    in_child(|| {
+        drop(waits);
+        group.close().unwrap();
+        drop(group);
+        memory.tick();
+        // The record is another's. With debug assertions, its birth looks.
+        drop(tenant.make("next").try_charge(1));
+    });
+    drop(held);
+}
+
 /// Threads look whether a group is emptied, for which they take a lock of its numbers.
 #[test]
 fn a_child_finds_no_lock_of_a_look_at_an_ended_group() {

@@ -5,8 +5,11 @@
 //! it. Charges are whole units, so there is no stock and usage is exact.
 
 use std::cell::Cell;
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 use crate::common::{Short, Task, UNIT, memory, owing, units};
@@ -362,4 +365,41 @@ fn callbacks_that_leave_more_to_tell_are_not_called_inside_of_each_other() {
     memory.tick();
     assert_eq!(deepest.load(Ordering::Relaxed), 1);
     assert!(told.load(Ordering::Relaxed) >= 20);
+}
+
+/// Counts its wakes.
+#[derive(Default)]
+struct Woken(AtomicUsize);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// A callback leaves telling to the next operation, and then returns memory that another task waits for.
+#[test]
+fn a_charge_does_not_wait_for_the_end_of_a_callback() {
+    let memory = memory();
+    let (tenant, other) = (memory.make_max("tenant", 16 << 20), memory.make("other"));
+    let held = Arc::new(Mutex::new(Vec::new()));
+    let woken = Arc::new(Woken::default());
+    let inside = Arc::new(AtomicUsize::new(0));
+    let (cache, wakes, seen) = (held.clone(), woken.clone(), inside.clone());
+    let listener = other.on_pressure(|_| ());
+    let own = other.clone();
+    let evicts = tenant.on_pressure(move |_| {
+        let before = wakes.0.load(Ordering::SeqCst);
+        own.engine().charge_nowait(1 << 20).release_nowait();
+        drop(cache.lock().unwrap().pop());
+        seen.fetch_add(wakes.0.load(Ordering::SeqCst) - before, Ordering::SeqCst);
+    });
+    let charges = (0..15).map(|_| tenant.engine().charge_nowait(1 << 20));
+    held.lock().unwrap().extend(charges);
+    let waker = Waker::from(woken.clone());
+    let mut waits = tenant.charge_async(2 << 20);
+    let _ = Pin::new(&mut waits).poll(&mut Context::from_waker(&waker));
+    memory.tick();
+    assert!(inside.load(Ordering::SeqCst) > 0);
+    drop((listener, evicts));
 }
