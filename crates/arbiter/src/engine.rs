@@ -1,10 +1,10 @@
 //! The interface of an engine for a running query: it can be asked to give memory back, and told to stop.
 
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 
 use bursar::{Bytes, Machine};
+use bursar_machine::caught;
 
 /// The side of an engine that an arbiter talks to, for one query; see [`crate::Grant::attach`].
 ///
@@ -116,14 +116,9 @@ impl Answer {
 
 /// Calls a user's code. Its panic must not harm the query that this is done for.
 pub(crate) fn call<M: Machine, R>(machine: &M, what: &str, call: impl FnOnce() -> R) -> Option<R> {
-    let thrown = match catch_unwind(AssertUnwindSafe(call)) {
-        Ok(answer) => return Some(answer),
-        Err(thrown) => thrown,
-    };
-    machine.warn(format_args!("{what} panicked"));
-    // Its drop runs the user's code, too. A payload that it throws is leaked.
-    if let Err(thrown) = catch_unwind(AssertUnwindSafe(|| drop(thrown))) {
-        std::mem::forget(thrown);
+    let answer = caught(call);
+    if answer.is_none() {
+        machine.warn(format_args!("{what} panicked"));
     }
-    None
+    answer
 }

@@ -141,30 +141,25 @@ impl<M: Machine> Charge<M> {
         if bytes > CHARGE_MAX {
             return Err(ChargeError::TooLarge { requested: bytes });
         }
-        if bytes > self.bytes {
-            let more = bytes - self.bytes;
+        let before = self.bytes;
+        if bytes > before {
+            let more = bytes - before;
             let outcome = self.slot.charge(more);
             if outcome != Outcome::Done {
                 slow_charge::try_charge(&self.core, self.index, more, outcome)?;
             }
-            if self.bytes == 0 {
-                // From now on the bytes keep the record.
-                self.bytes = bytes;
-                lifetime::forget(&self.core, self.index);
-            }
-        } else if bytes < self.bytes {
-            if bytes == 0 {
-                self.core.counters.refer(self.index);
-            }
-            // First: who is told of the return runs code that may unwind.
-            let less = self.bytes - bytes;
-            self.bytes = bytes;
-            self.site.set_bytes(bytes);
-            self.uncharge(less);
-            return Ok(());
+        } else if bytes == 0 && before > 0 {
+            self.core.counters.refer(self.index);
         }
         self.bytes = bytes;
         self.site.set_bytes(bytes);
+        // Last: both may call code that unwinds.
+        if before == 0 && bytes > 0 {
+            // From now on the bytes keep the record.
+            lifetime::forget(&self.core, self.index);
+        } else if bytes < before {
+            self.uncharge(before - bytes);
+        }
         Ok(())
     }
 

@@ -13,10 +13,10 @@ use crate::tree::{self, CreateError, Freshness, Keep, NotFresh, Reading, printab
 /// A group of a memory: a tenant, a query, an operator.
 ///
 /// A value of this type is a *handle* of the group. A group lives until [`Group::remove`] or [`Group::close`], or until no handle, no
-/// charge of 0 bytes and no living child refers to it. Then its name is free. A reclaim or a tick
-/// refers to a group for a moment, so its name may stay taken a little after the last drop. Where a name is used again at once, end the
-/// group by [`Group::close`]. Its charges stay valid, and its statistics stay readable
-/// while a handle exists. Cloning a handle costs one contended atomic operation. Charging and counting usually cost none.
+/// charge of 0 bytes and no living child refers to it. Then its name is free. A reclaim or a tick refers to a group for a moment, so its
+/// name may stay taken a little after the last drop. Where a name is used again at once, end the group by [`Group::close`]. Its charges
+/// stay valid, and its statistics stay readable while a handle exists. Cloning a handle costs one contended atomic operation. Charging and
+/// counting usually cost none.
 ///
 /// Sizes and limits are numbers of bytes as `u64`: pass a slice's length as `slice.len() as u64`.
 ///

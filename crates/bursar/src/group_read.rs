@@ -162,11 +162,11 @@ impl<M: Machine> Group<M> {
     /// [`crate::Charge`]s of these bytes. The number itself frees nothing: a number beyond the group's usage is cut to the usage, and the
     /// charge is tried again. [`crate::Events::reclaim_unreturned`] counts calls that reported bytes and returned none.
     ///
-    /// Reclaimers of the group whose limit is in the way come first, then those of groups below it. Among these groups, the
-    /// one that exceeds its protection most is first. Within a group the lowest `order` is first, then the earliest registration.
-    /// One charge may call a reclaimer several times: for memory above the effective `low`, then for memory above
-    /// the effective `min`, in up to 16 rounds as long as something is freed. Reclaimers of a removed group are called only by what is called
-    /// on that group itself: [`Group::reclaim`], and limits that are lowered.
+    /// Reclaimers of the group whose limit is in the way come first, then those of groups below it. Among these groups, the one that
+    /// exceeds its protection most is first. Within a group the lowest `order` is first, then the earliest registration. One charge may
+    /// call a reclaimer several times: for memory above the effective `low`, then for memory above the effective `min`, in up to 16 rounds
+    /// as long as something is freed. Reclaimers of a removed group are called only by what is called on that group itself:
+    /// [`Group::reclaim`], and limits that are lowered.
     ///
     /// The function runs in the task whose charge needs the memory. Bursar holds no lock then, but that task may hold locks of
     /// its own. So the function should only try to take locks, and **never charge while you hold a lock that the reclaimer takes**.
@@ -276,9 +276,9 @@ impl<M: Machine> Group<M> {
     }
 
     /// Waits until the group is removed and empty: no byte is charged to it or to any group that is or was below it. Then
-    /// [`Group::reserved`] is 0. The groups above have the bytes back at that moment, too, or some microseconds later if the last byte was charged to
-    /// a removed group below. Call it after [`Group::close`] or [`Group::remove`]. If called before, it also waits for the removal. For
-    /// the root it never ends. It keeps the group like a handle.
+    /// [`Group::reserved`] is 0. The groups above have the bytes back at that moment, too, or some microseconds later if the last byte was
+    /// charged to a removed group below. Call it after [`Group::close`] or [`Group::remove`]. If called before, it also waits for the
+    /// removal. For the root it never ends. It keeps the group like a handle.
     ///
     /// All charges count: [`Charge`](crate::Charge)s, pages, reserves, and allocations that `bursar_alloc` charged to the group, wherever they
     /// are now. Stock does not count, because a removed group has none. Handles do not count, nor do charges of 0 bytes.

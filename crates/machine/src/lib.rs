@@ -15,6 +15,7 @@
 #![warn(missing_docs)]
 
 mod atomic;
+mod caught;
 mod debug;
 mod fnv;
 pub mod host;
@@ -28,6 +29,7 @@ use core::fmt;
 use core::ops::Deref;
 
 pub use atomic::{AtomicWord, MemoryOrder};
+pub use caught::caught;
 pub use fnv::Fnv1a64;
 pub use host::Host;
 pub use lock::{Event, Lock, LockWaits};

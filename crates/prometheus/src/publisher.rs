@@ -30,8 +30,9 @@ const METADATA: Metadata<'static> =
 ///
 /// # Series that end
 /// The facade cannot remove a series. So [`Publisher::publish`] sets a gauge to 0 once when its series ended: its group is gone or was
-/// folded, or its limit is no longer set. A counter keeps its value. If a group of the same name comes later, its counts are
-/// added to that. Between two calls of `publish` the change cannot be seen: only what the new group counts above the old one is added then. Exporters that have an idle timeout drop both.
+/// folded, or its limit is no longer set. A counter keeps its value. If a group of the same name comes later, its counts are added to that.
+/// Between two calls of `publish` the change cannot be seen: only what the new group counts above the old one is added then. Exporters that
+/// have an idle timeout drop both.
 ///
 /// # Counters
 /// Counters of the facade are whole numbers. So those of seconds lack the part of a second, until it is a whole one.

@@ -93,23 +93,20 @@ impl Analysis {
 
     /// Fills the lists of `seen`, and what the events tell of the machine. Counts of an event that `seen` lacks are unknown, not 0.
     pub fn finish(self, seen: &mut Seen) {
-        let (upkeep, upkeep_left_out) = self.upkeeps.finish();
+        let (upkeep, mut all_left_out) = self.upkeeps.finish();
         seen.upkeep = upkeep;
         if !seen.deep || seen.lacks("mm_page_pcpu_drain") {
             seen.upkeep.iter_mut().for_each(|it| it.pages = None);
         }
-        let mut all_left_out = 0;
-        let mut whole = |left_out: u64| all_left_out += left_out;
-        whole(upkeep_left_out);
         if let Some(hz) = self.slope.hz() {
             seen.machine.hz = Some(hz);
             seen.machine.hz_source = Some(crate::seen::HzSource::Slope);
         }
         let (refreshes, left_out) = self.refreshes.finish();
-        whole(left_out);
+        all_left_out += left_out;
         seen.refreshes = refreshes;
         let found = self.waits.finish();
-        whole(found.left_out);
+        all_left_out += found.left_out;
         let waits = found.waits;
         let has_zone = waits.iter().any(|wait| wait.lock == LockKind::Zone);
         // A session takes no more than some thousand stacks. Beside zones that are known, waits without one matter if they are long, and
@@ -127,9 +124,9 @@ impl Analysis {
             });
         }
         let (bursts, [decay_release, release], left_out) = self.bursts.finish(&waits);
-        whole(left_out);
+        all_left_out += left_out;
         let (flushes, left_out) = self.flushes.finish();
-        whole(left_out);
+        all_left_out += left_out;
         seen.losses.items_left_out += all_left_out;
         seen.waits = waits;
         seen.bursts = bursts;

@@ -80,13 +80,7 @@ fn mount_point(mounts: &str) -> Option<PathBuf> {
     let found = mounts.lines().find_map(|line| {
         let mut words = line.split(' ').skip(1);
         let [point, kind] = [words.next()?, words.next()?];
-        let is_own = || {
-            point
-                .rsplit('/')
-                .next()
-                .is_some_and(|it| it.starts_with(OWN))
-        };
-        (kind == "tracefs" && !is_own()).then_some(point)
+        (kind == "tracefs" && !point.contains(OWN)).then_some(point)
     });
     // The file escapes blanks.
     found.map(|point| PathBuf::from(point.replace("\\040", " ")))

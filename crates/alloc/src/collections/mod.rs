@@ -15,13 +15,13 @@ mod resize;
 
 use std::alloc::System;
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
 use allocator_api2::alloc::{AllocError, Allocator, Layout};
 use bursar::pages::{Order, Zeroed};
 use bursar::{AllocPagesError, Charge, Group, Memory};
+use bursar_machine::caught;
 
 use crate::raw::{FromRawError, from_raw, into_raw};
 use place::{Class, exactly, nothing, taken_bytes};
@@ -145,14 +145,9 @@ impl<A: Allocator> GroupAlloc<A> {
 }
 
 /// Runs callbacks after a block is gone. A panic must not tell the caller, by unwinding, that the block it freed or
-/// moved still exists. The panic hook has reported the panic. Its payload is dropped; if that panics in turn, the new
-/// payload is leaked.
+/// moved still exists.
 fn without_unwinding(tell: impl FnOnce()) {
-    if let Err(thrown) = catch_unwind(AssertUnwindSafe(tell))
-        && let Err(thrown) = catch_unwind(AssertUnwindSafe(|| drop(thrown)))
-    {
-        std::mem::forget(thrown);
-    }
+    caught(tell);
 }
 
 // SAFETY:

@@ -1,13 +1,12 @@
 //! State of one memory: its policies, groups with their counters, registrations of users, and pages.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicU64;
 
 #[cfg(feature = "tracing")]
 use bursar_machine::EventRate;
-use bursar_machine::{AtomicWord, Lock, Machine};
+use bursar_machine::{AtomicWord, Lock, Machine, caught};
 
 use super::call_site::CallSites;
 use super::error::LimitReached;
@@ -188,14 +187,8 @@ impl<M: Machine> Core<M> {
     /// Calls a user's callback or waker for a group. A panic is counted and ends here. This may run in the drop of a charge,
     /// which must not unwind, and other listeners must still be called. The panic hook has shown the message.
     pub(super) fn call_user(&self, index: u32, call: impl FnOnce()) {
-        // Unwind safe: no lock of ours is held and nothing of ours is half changed.
-        let Err(thrown) = catch_unwind(AssertUnwindSafe(call)) else {
-            return;
-        };
-        self.counters.count(index, Event::Panicked, 1);
-        // Its drop runs the user's code, too. A payload that it throws is leaked.
-        if let Err(thrown) = catch_unwind(AssertUnwindSafe(|| drop(thrown))) {
-            std::mem::forget(thrown);
+        if caught(call).is_none() {
+            self.counters.count(index, Event::Panicked, 1);
         }
     }
 }

@@ -23,7 +23,7 @@ pub(crate) fn changed<M: Machine>(core: &Core<M>, index: u32) {
     }
     if core.counters.untold.load(MemoryOrder::Relaxed) == 0 {
         core.tree().chain(index).for_each(|at| tell_at(core, at));
-    } else if !all_unless_inside(core) {
+    } else if !all(core) {
         // No charge waits for the end of a listener.
         core.tree().chain(index).for_each(|at| wake_at(core, at));
     }
@@ -36,7 +36,8 @@ pub(super) fn watchers<M: Machine>(core: &Core<M>, index: u32) {
         return;
     }
     if core.counters.untold.load(MemoryOrder::Relaxed) != 0 {
-        return all(core);
+        all(core);
+        return;
     }
     for at in core.tree().chain(index) {
         // Full: pairs with `watcher_comes`.
@@ -114,13 +115,9 @@ impl<M: Machine> Drop for TellingAll<'_, M> {
     }
 }
 
-/// Tells all listeners of the memory. A listener's own changes are told after it, because calls inside of calls take stack.
-pub(crate) fn all<M: Machine>(core: &Core<M>) {
-    all_unless_inside(core);
-}
-
-/// The same. Returns whether this call told them.
-fn all_unless_inside<M: Machine>(core: &Core<M>) -> bool {
+/// Tells all listeners of the memory. A listener's own changes are told after it, because calls inside of calls take stack: then this returns
+/// `false`, and has told nobody.
+pub(crate) fn all<M: Machine>(core: &Core<M>) -> bool {
     settle_over_returns(core);
     let Some(telling) = TellingAll::begin(core) else {
         return false;

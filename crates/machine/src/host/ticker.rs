@@ -1,10 +1,10 @@
 //! Thread that ticks on request.
 
-use std::any::Any;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
+
+use crate::caught;
 
 /// Minimum rest of a ticker after a call that panicked.
 const AFTER_PANIC: Duration = Duration::from_millis(1);
@@ -53,10 +53,7 @@ impl Ticker {
                 let mut wait = first;
                 while stopped.recv_timeout(wait) == Err(RecvTimeoutError::Timeout) {
                     // A tick leaves its data consistent when it unwinds, and without the thread no upkeep would follow.
-                    wait = catch_unwind(AssertUnwindSafe(&mut tick)).unwrap_or_else(|thrown| {
-                        drop_thrown(thrown);
-                        wait.max(AFTER_PANIC)
-                    });
+                    wait = caught(&mut tick).unwrap_or(wait.max(AFTER_PANIC));
                 }
             })?;
         Ok(Self {
@@ -64,13 +61,6 @@ impl Ticker {
             stop: Some(stop),
             thread: Some(thread),
         })
-    }
-}
-
-/// Drops a panic's payload, whose drop runs the caller's code, too. A payload that it throws is leaked.
-fn drop_thrown(thrown: Box<dyn Any + Send>) {
-    if let Err(thrown) = catch_unwind(AssertUnwindSafe(|| drop(thrown))) {
-        std::mem::forget(thrown);
     }
 }
 

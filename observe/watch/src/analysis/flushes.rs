@@ -236,52 +236,37 @@ mod tests {
         assert_eq!(skipped, [(Some(true), 0), (None, 1), (Some(false), 0)]);
     }
 
+    /// A wait for one cgroup's lock, and a hold of another's.
+    fn crossed() -> [(u64, i32, Kind); 3] {
+        let (id, cpu, contended) = (8, 0, None);
+        [
+            (10, 5, Kind::RstatContended { id: 9, cpu }),
+            (30, 5, Kind::RstatLocked { id, cpu, contended }),
+            (35, 5, Kind::RstatUnlock { id, cpu }),
+        ]
+    }
+
+    #[test]
+    fn a_wait_for_the_lock_of_another_cgroup_is_another_flush() {
+        let times = flushes(&crossed());
+        let times = times.iter().map(|it| (it.cgroup, it.wait_ns, it.held_ns));
+        assert_eq!(times.collect::<Vec<_>>(), [(9, 0, 0), (8, 0, 5)]);
+    }
+
     #[test]
     fn a_loss_makes_no_times() {
         let mut seen = Flushes::default();
-        let mut take = |time_ns, id, locked: Option<bool>| {
-            let cpu = 0;
-            let kind = match locked {
-                None => Kind::RstatContended { id, cpu },
-                Some(true) => Kind::RstatLocked {
-                    id,
-                    cpu,
-                    contended: None,
-                },
-                Some(false) => Kind::RstatUnlock { id, cpu },
-            };
+        for (time_ns, pid, kind) in crossed() {
             seen.take(&Event {
                 time_ns,
                 cpu: 0,
-                pid: 5,
+                pid,
                 kind,
             });
             seen.lost();
-        };
-        take(10, 9, None);
-        take(1_000, 8, Some(true));
-        take(2_000, 8, Some(false));
+        }
         let times = seen.finish().0;
-        let times: Vec<_> = times.iter().map(|it| (it.cgroup, it.time_ns())).collect();
-        assert_eq!(times, [(9, 0), (8, 0)]);
-        // A wait for another cgroup's lock is another flush's.
-        let waited = [(10, 9, None), (30, 8, Some(true)), (35, 8, Some(false))];
-        let waited = waited.map(|(time_ns, id, locked)| {
-            let kind = match locked {
-                None => Kind::RstatContended { id, cpu: 0 },
-                Some(true) => Kind::RstatLocked {
-                    id,
-                    cpu: 0,
-                    contended: None,
-                },
-                Some(false) => Kind::RstatUnlock { id, cpu: 0 },
-            };
-            (time_ns, 5, kind)
-        });
-        let times: Vec<_> = flushes(&waited)
-            .iter()
-            .map(|it| (it.cgroup, it.wait_ns, it.held_ns))
-            .collect();
-        assert_eq!(times, [(9, 0, 0), (8, 0, 5)]);
+        let times = times.iter().map(|it| (it.cgroup, it.time_ns()));
+        assert_eq!(times.collect::<Vec<_>>(), [(9, 0), (8, 0)]);
     }
 }
