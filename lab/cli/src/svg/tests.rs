@@ -327,7 +327,7 @@ fn of_many_variants_bursars_and_the_kernels_have_colours() {
         let legends = figures.flat_map(|figure| figure.legend);
         legends.take(3).map(|entry| entry.name).collect()
     };
-    let [own, kernels] = ["Bursar (combining)", "Linux 6.7 (unified)"];
+    let [own, kernels] = ["Bursar (combining)", "Linux 6.5 (unified)"];
     assert_eq!(
         names(&documents[0]),
         [own, kernels, "per-group-multiplexed"]

@@ -14,9 +14,9 @@ pub const VIEW: View = View {
     own: "combining",
     upstream: "unified",
     owners: &[
-        ("unified", "Linux 6.7"),
+        ("unified", "Linux 6.5"),
         ("coalesced", "proposed"),
-        ("per-group", "last mail, Linux 6.8"),
+        ("per-group", "last mail"),
         ("kernel-6.17", "Linux 6.17"),
     ],
     load,

@@ -117,7 +117,7 @@ parameters! {
 pub enum Site {
     /// Flushes if there were enough updates, as a reader does: reclaim up to Linux 6.10.
     Unlimited,
-    /// Flushes only if the periodic flusher is a full cycle late: reclaim since 6.11.
+    /// Flushes only if the periodic flusher is a full cycle late: reclaim since 6.12.
     RateLimited,
     /// Flushes always: the limit of compressed memory.
     Forced,

@@ -7,6 +7,9 @@
 //! and completes it after that. In the other order, a reader could join and find the completion of the last flush still
 //! done (`bursar-lab explore --planted`, `late-rearm`). One window stays: a second flush may arm the completion between the end of the
 //! first and its completion. Readers that join the second then return at once.
+//!
+//! The thread's patch differs in two ways. It completes, and only then clears its flag: so a late reader joins a flush that has
+//! ended. And who sees the flag joins without the lock, which all that join take here.
 
 use bursar_machine::{AtomicWord, Lock, Machine, MemoryOrder};
 

@@ -23,7 +23,8 @@
 //! | counts of events | `tally.rs` | |
 //!
 //! Versions: the per-CPU list lock is held only while the list is built, as in 6.8. The global lock is dropped between
-//! two CPUs if another task waits for it, as before 6.15. [`Policy::Kernel617`] releases it after each CPU.
+//! two CPUs if another task waits for it, as preemptible kernels before 6.15 do. Others dropped it only to reschedule.
+//! [`Policy::Kernel617`] releases it after each CPU. Its flushes still take the lock of a CPU's tree, which 6.17 has not.
 //!
 //! # An accepted race
 //! An update first adds and then looks, without a lock or a barrier, whether its group is listed. It may see "listed"

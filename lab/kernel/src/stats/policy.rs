@@ -67,8 +67,7 @@ pub enum Policy {
     /// [`Policy::PerGroup`], counting the sum of the changes instead of their number. It cannot stop early: changes
     /// that take a due group back below its threshold must be counted.
     PerGroupNet,
-    /// [`Policy::PerGroup`], but an update is counted only up to the first ancestor that is due: the kernel since it
-    /// keeps per-CPU pointers to parents.
+    /// [`Policy::PerGroup`], but an update is counted only up to the first ancestor that is due: the kernel since 6.16.
     PerGroupEarlyStop,
     /// [`Policy::PerGroup`], but an update is counted at its own group only. A flush resets all groups that it covers.
     OwnThreshold,

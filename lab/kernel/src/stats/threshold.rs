@@ -8,8 +8,8 @@
 //! An update stops at a group that is already due. The update that made it due may not have reached the ancestors yet.
 //!
 //! # Lines of a level
-//! Before the kernel cached per-CPU pointers to parents (6.9), each level of the walk was three loads that depend on each
-//! other: the group's parent, its pointer to per-CPU counts, and the count (message of that commit: "3 memory loads (and
+//! Before the kernel cached per-CPU pointers to parents (6.8-rc4), each level of the walk was three loads that depend on each
+//! other, as in the thread's last mail: the group's parent, its pointer to per-CPU counts, and the count (message of that commit: "3 memory loads (and
 //! potentially 3 cache misses)"). The first two are read-only words here, which every CPU shares.
 //!
 //! # Bytes
@@ -59,8 +59,7 @@ impl GroupThreshold {
 /// Groups at which an update is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Marks {
-    /// The group and its ancestors, up to the first for which a flush is worth it already: the kernel since it keeps per-CPU
-    /// pointers to parents.
+    /// The group and its ancestors, up to the first for which a flush is worth it already: the kernel since 6.16.
     UntilDue,
     /// The group and all its ancestors.
     AllAncestors,
