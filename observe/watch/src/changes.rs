@@ -78,6 +78,18 @@ const DECAY: Since = Since {
     stable: &[(6, 18, 7), (6, 12, 67)],
 };
 const FREE: Since = mainline("6.19", 6, 19);
+/// The announcement of 6.6.117, of 24 November 2025, lists the change.
+const THRESHOLD: Since = Since {
+    text: "6.8 and 6.6.117",
+    mainline: (6, 8, 0),
+    stable: &[(6, 6, 117)],
+};
+/// The announcement of 6.14.9, of 29 May 2025, lists the change, and so does the review of 6.12.31.
+const EACH_CPU: Since = Since {
+    text: "6.15, 6.14.9 and 6.12.31",
+    mainline: (6, 15, 0),
+    stable: &[(6, 14, 9), (6, 12, 31)],
+};
 
 /// Timers of which a pattern can be told.
 const TIMERS: usize = 8;
@@ -172,7 +184,8 @@ pub fn release_each_batch(seen: &Seen, path: Path) -> Change {
     merged(what, since, behaves, seen)
 }
 
-fn threshold_of_group(seen: &Seen) -> Change {
+/// Whether a kernel has a threshold for each cgroup, and flushes what is read alone.
+pub fn threshold_of_group(seen: &Seen) -> Change {
     let skipped = seen.flushes.iter().filter(|it| it.skipped == Some(true));
     let behaves = match skipped.count() {
         0 => None,
@@ -180,7 +193,7 @@ fn threshold_of_group(seen: &Seen) -> Change {
     };
     merged(
         "a reader flushes only its own cgroup and those below, and only after many updates there",
-        mainline("6.8", 6, 8),
+        THRESHOLD,
         behaves,
         seen,
     )
@@ -198,7 +211,7 @@ fn release_each_cpu(seen: &Seen) -> Change {
     });
     merged(
         "the lock of cgroup statistics is released after each CPU",
-        mainline("6.15", 6, 15),
+        EACH_CPU,
         behaves,
         seen,
     )
@@ -334,6 +347,27 @@ mod tests {
             let answers = answers(Problem::ZoneLock, &of(release));
             let has: Vec<_> = answers.iter().map(|it| it.0).collect();
             assert_eq!(has, [decay, free], "{release}");
+        }
+    }
+
+    /// Stable branches took changes of statistics: 6.6.y that of 6.8, and 6.12.y and 6.14.y that of 6.15.
+    #[test]
+    fn stable_branches_have_changes_of_statistics() {
+        for (release, threshold, each_cpu) in [
+            ("6.6.116", Has::No, Has::No),
+            ("6.6.117", Has::Yes, Has::No),
+            ("6.6.130-acme", Has::Yes, Has::No),
+            ("6.7.12", Has::No, Has::No),
+            ("6.12.30", Has::Yes, Has::No),
+            ("6.12.31", Has::Yes, Has::Yes),
+            ("6.12.117+deb12-cloud-amd64", Has::Yes, Has::Yes),
+            ("6.13.12", Has::Yes, Has::No),
+            ("6.14.8", Has::Yes, Has::No),
+            ("6.14.9", Has::Yes, Has::Yes),
+        ] {
+            let answers = answers(Problem::MemcgFlush, &of(release));
+            let has: Vec<_> = answers[..2].iter().map(|it| it.0).collect();
+            assert_eq!(has, [threshold, each_cpu], "{release}");
         }
     }
 
