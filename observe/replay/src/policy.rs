@@ -3,7 +3,7 @@
 use bursar_kernel::pages::Release;
 use bursar_kernel::stats::Policy;
 use bursar_kernel::upkeep::{Firing, KERNEL_SKEW};
-use bursar_watch::changes::{Has, release_each_batch, version};
+use bursar_watch::changes::{Has, release_each_batch, threshold_of_group, version};
 use bursar_watch::seen::{Burst, BurstKind, Context, Hold, Path, Seen};
 
 use crate::measure::Part;
@@ -47,14 +47,22 @@ impl Stock {
             ),
             _ => (frees, ""),
         };
-        let (flush, why_flush) = match version {
-            Some(version) if version < (6, 8, 0) => (
+        let (flush, why_flush) = match (threshold_of_group(recording).has_it, version) {
+            (Has::No, _) => (
                 Policy::Unified,
-                "one flush of the whole tree at a time, before 6.8",
+                "one flush of the whole tree at a time, before 6.8 and 6.6.117",
             ),
-            _ => (
+            (_, Some(version)) if version < (6, 17, 0) => (
                 Policy::PerGroupLockless,
-                "a threshold for each group, since 6.8",
+                "a threshold for each group, since 6.8 and 6.6.117",
+            ),
+            (_, Some(_)) => (
+                Policy::Kernel617,
+                "a threshold for each group, and updates without locks, since 6.17",
+            ),
+            (_, None) => (
+                Policy::Kernel617,
+                "the version is not known, and this is the latest policy",
             ),
         };
         Self {

@@ -1,5 +1,6 @@
 //! Replays of synthetic recordings.
 
+use bursar_kernel::stats::Policy;
 use bursar_rig::timer::tick_ns;
 use bursar_sim::{Settings, Simulator, Topology};
 use bursar_watch::recording::{self, NUMBER_MAX};
@@ -280,14 +281,51 @@ fn all_pages_of_upkeep_are_replayed() {
 fn skipped_requests_are_skipped_again() {
     let load = load(OF_72);
     let seen = seen(&load);
-    let mut policies = load.stock().policies;
-    policies.flush = bursar_kernel::stats::Policy::PerGroupLockless;
-    let stock = replayed(&load, 72, policies);
-    counts_agree(
-        &seen,
-        &stock,
-        &["flush_requests_per_second", "flush_skipped"],
-    );
+    for flush in [Policy::PerGroupLockless, Policy::Kernel617] {
+        let mut policies = load.stock().policies;
+        policies.flush = flush;
+        let stock = replayed(&load, 72, policies);
+        counts_agree(
+            &seen,
+            &stock,
+            &["flush_requests_per_second", "flush_skipped"],
+        );
+    }
+}
+
+/// 6.6.117 took the thresholds of 6.8. Skipped requests show them in any version.
+#[test]
+fn flushes_are_those_of_the_version() {
+    let stock = |kernel: &str, is_seen: bool| {
+        let mut recording = recording(OF_72);
+        recording.machine.kernel = kernel.to_owned();
+        if !is_seen {
+            recording
+                .flushes
+                .iter_mut()
+                .for_each(|it| it.skipped = None);
+        }
+        let load = Load::of(&recording).expect("a load");
+        // A replay calls this what a kernel gets that lacks the thresholds.
+        let gets_thresholds = what_ifs(&load, 72)
+            .iter()
+            .any(|it| it.name == "per-group-lockless");
+        (load.stock().policies.flush.name(), gets_thresholds)
+    };
+    for (kernel, policy, gets_thresholds) in [
+        ("6.6.116", "unified", true),
+        ("6.6.117", "per-group-lockless", false),
+        ("6.7.12", "unified", true),
+        ("6.8.0", "per-group-lockless", false),
+        ("6.16.9", "per-group-lockless", false),
+        ("6.17.0", "kernel-6.17", false),
+        ("6.18.44", "kernel-6.17", false),
+        ("", "kernel-6.17", false),
+    ] {
+        let found = stock(kernel, false);
+        assert_eq!(found, (policy, gets_thresholds), "{kernel}");
+    }
+    assert_eq!(stock("6.6.5-acme", true).0, "per-group-lockless");
 }
 
 #[test]

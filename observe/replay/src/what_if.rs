@@ -46,6 +46,9 @@ pub fn what_ifs(load: &Load, cpus: usize) -> Vec<Policies> {
     if !load.has_flushes() {
         return all;
     }
+    // A kernel since 6.17 has the rule of 6.8, so a prediction must not call that a change which the kernel lacks.
+    let is_same =
+        |flush: &Policy| *flush == Policy::PerGroupLockless && stock.flush == Policy::Kernel617;
     let tunables = Tunables::of_cpus(cpus);
     for flush in [
         "unified",
@@ -54,7 +57,8 @@ pub fn what_ifs(load: &Load, cpus: usize) -> Vec<Policies> {
         "per-group",
         "per-group-lockless",
     ] {
-        let Some(flush) = Policy::named(flush, tunables).filter(|flush| *flush != stock.flush)
+        let Some(flush) =
+            Policy::named(flush, tunables).filter(|it| *it != stock.flush && !is_same(it))
         else {
             continue;
         };
