@@ -328,10 +328,10 @@ fn herd_table(herd: &Herd) -> Grid {
         "distinct a second",
         "CPUs on one, mean",
         "max",
-        "at random ticks",
+        "at random slots",
     ];
     let mut table = Grid::new(header).right(1..5);
-    let even = quantity(herd.cpus_per_tick_random);
+    let even = quantity(herd.cpus_per_slot_random);
     let mut row = |name: &str, per_s: f64, mean: Option<f64>, max: Option<u64>| {
         table.row([
             name.to_owned(),

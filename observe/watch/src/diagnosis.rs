@@ -39,7 +39,7 @@ pub enum Answer {
     CannotTell,
 }
 
-/// A herd: a call meets so many times the CPUs that it would meet at a random tick.
+/// A herd: a call meets so many times the CPUs that it would meet at random slots of the wheel.
 const HERD: f64 = 1.25;
 /// A herd: so many CPUs on one tick or slot, at least once. Judgement: fewer wait for each other for microseconds.
 const HERD_CPUS: u64 = 4;
@@ -212,20 +212,25 @@ fn upkeep_herd(seen: &Seen, figures: &Figures) -> Verdict {
     }
     let why = format!(
         "A call of vmstat_update shares its wheel slot with {:.1} CPUs on average, itself included, and its tick with {:.1} \
-         ({} at most); at random ticks it would meet {:.1}. A call takes {}. All calls take {:.4} % of all CPUs' time.",
+         ({} at most); at random slots it would meet {:.1}. A call takes {}. All calls take {:.4} % of all CPUs' time.",
         herd.cpus_per_slot,
         herd.cpus_per_tick,
         herd.cpus_per_tick_max,
-        herd.cpus_per_tick_random,
+        herd.cpus_per_slot_random,
         high_end(&upkeep.duration_ns, us),
         upkeep.cpu_share * 100.0
     );
-    if herd.cpus_per_slot < HERD * herd.cpus_per_tick_random
-        && herd.cpus_per_tick < HERD * herd.cpus_per_tick_random
-    {
-        return say(Answer::Absent, why, "None.");
+    let meet = herd.cpus_per_slot_max.max(herd.cpus_per_tick_max);
+    if herd.cpus_per_slot.max(herd.cpus_per_tick) < HERD * herd.cpus_per_slot_random {
+        let advice = match meet >= HERD_CPUS && upkeep.duration_ns.p99 >= WAIT_NS {
+            true => {
+                "No other rule on the timer wheel keeps the CPUs much further apart. Raise `vm.stat_interval` (sysctl) to have fewer calls."
+            }
+            false => "None.",
+        };
+        return say(Answer::Absent, why, advice);
     }
-    if herd.cpus_per_slot_max.max(herd.cpus_per_tick_max) < HERD_CPUS {
+    if meet < HERD_CPUS {
         let advice = "None on this machine. With more CPUs there would be a herd: record a run, and `bursar-observe replay` it with \
                       `-m sim:cpus=384`.";
         return say(Answer::Absent, why, advice);
@@ -634,6 +639,53 @@ mod tests {
         assert_eq!(answers(&no_slots)[0], Answer::CannotTell);
         // Three CPUs are no herd.
         assert_eq!(answers(&with(3, 0))[0], Answer::Absent);
+    }
+
+    /// The wheel rounds timers a second ahead up to 64 ticks at 1,000 a second, and to 8 at 250. No rule on it does better, so a
+    /// kernel whose timers are spread has no herd. The means are those of the lab.
+    #[test]
+    fn spread_timers_on_the_wheel_are_no_herd() {
+        // Of 72 CPUs so many are awake.
+        let herd = |awake: u32, hz: u32, grain: u64, target: fn(u64, u64, u64) -> u64| {
+            let call = |second, cpu: u32| {
+                let hz = u64::from(hz);
+                let slot = target(second * hz, hz, u64::from(cpu)).next_multiple_of(grain);
+                Upkeep {
+                    cpu,
+                    slot_jiffy: Some(slot),
+                    end_ns: 200_000,
+                    start_ns: 0,
+                    ..upkeep(0, 0, slot)
+                }
+            };
+            let mut seen = seen();
+            (seen.machine.cpus, seen.machine.hz) = (72, Some(hz));
+            seen.upkeep = (1..=10)
+                .flat_map(|second| (0..awake).map(move |cpu| call(second, cpu)))
+                .collect();
+            let figures = Figures::of(&seen);
+            let [verdict, ..] = diagnose(&seen, &figures);
+            (figures.herd.expect("calls").cpus_per_slot, verdict)
+        };
+        let upstream = |second: u64, _: u64, cpu: u64| second - 3 * cpu;
+        let spread = |second: u64, hz: u64, cpu: u64| second + hz * cpu / 72;
+        let (mean, verdict) = herd(72, 1000, 64, upstream);
+        assert!((18.0..20.0).contains(&mean), "{mean}");
+        assert_eq!(verdict.answer, Answer::Present, "{}", verdict.why);
+        let (mean, verdict) = herd(72, 1000, 64, spread);
+        assert!((4.3..4.9).contains(&mean), "{mean}");
+        assert_eq!(verdict.answer, Answer::Absent, "{}", verdict.why);
+        assert!(verdict.why.contains("at random slots"), "{}", verdict.why);
+        assert!(verdict.advice.contains("wheel"), "{}", verdict.advice);
+        for rule in [upstream, spread] {
+            let (mean, verdict) = herd(72, 250, 8, rule);
+            assert!((2.2..2.9).contains(&mean), "{mean}");
+            assert_eq!(verdict.answer, Answer::Absent, "{}", verdict.why);
+        }
+        // While the other CPUs sleep, few that call at once are a herd.
+        let (mean, verdict) = herd(5, 1000, 64, upstream);
+        assert!((4.0..5.0).contains(&mean), "{mean}");
+        assert_eq!(verdict.answer, Answer::Present, "{}", verdict.why);
     }
 
     /// So many waits of this length for a zone's lock, after a burst of pages.

@@ -159,8 +159,8 @@ pub struct Herd {
     pub cpus_per_tick: f64,
     /// CPUs on one tick, at most.
     pub cpus_per_tick_max: u64,
-    /// CPUs on one tick, as a call would meet them on average if calls came at random ticks of the interval.
-    pub cpus_per_tick_random: f64,
+    /// CPUs on one slot, as a call would meet them on average if as many calls came at random slots of the wheel.
+    pub cpus_per_slot_random: f64,
 }
 
 /// Bursts of one direction.
@@ -410,6 +410,9 @@ fn herd(seen: &Seen) -> Option<Herd> {
         (cpus_per_tick, cpus_per_tick_max),
     ] = [met(&slots), met(&ticks)];
     let interval = f64::from(seen.machine.interval_s.unwrap_or(1).max(1));
+    // Other CPUs that call in an interval. Those that sleep do not.
+    let most = seen.machine.cpus.saturating_sub(1) as f64;
+    let others = (calls as f64 / seconds * interval - 1.0).clamp(0.0, most);
     Some(Herd {
         calls,
         targets_per_s: (!targets.is_empty()).then(|| targets.len() as f64 / seconds),
@@ -419,8 +422,18 @@ fn herd(seen: &Seen) -> Option<Herd> {
         cpus_per_slot_max,
         cpus_per_tick,
         cpus_per_tick_max,
-        cpus_per_tick_random: 1.0 + seen.machine.cpus.saturating_sub(1) as f64 / (hz * interval),
+        cpus_per_slot_random: 1.0 + others * grain(hz * interval) / (hz * interval),
     })
+}
+
+/// Ticks to which the kernel's timer wheel rounds a timer that is so many ticks ahead: levels of 64 slots, each eight times as
+/// coarse as the one before.
+fn grain(ahead: f64) -> f64 {
+    let (mut grain, mut reach) = (1.0, 63.0);
+    while reach <= ahead {
+        (grain, reach) = (grain * 8.0, reach * 8.0);
+    }
+    grain
 }
 
 fn bursts(seen: &Seen, kind: BurstKind) -> Option<BurstFigures> {
@@ -637,6 +650,14 @@ mod tests {
         assert_eq!(octaves, Some(expected));
     }
 
+    #[test]
+    fn the_wheel_is_coarser_for_timers_that_are_further_ahead() {
+        let levels = [62, 63, 100, 250, 503, 504, 1_000, 4_031, 4_032, 10_000];
+        let grains = levels.map(|it| grain(f64::from(it)));
+        let expected = [1.0, 8.0, 8.0, 8.0, 8.0, 64.0, 64.0, 64.0, 512.0, 512.0];
+        assert_eq!(grains, expected);
+    }
+
     fn at(cpu: u32, target: u64, slot: u64, tick: u64, took: u64) -> Upkeep {
         Upkeep {
             cpu,
@@ -679,7 +700,8 @@ mod tests {
         // Three calls meet three CPUs on their slot, and one meets itself.
         assert_eq!(herd.cpus_per_slot, 2.5);
         assert_eq!(herd.cpus_per_tick, 1.5);
-        assert_eq!(herd.cpus_per_tick_random, 1.008);
+        // Two calls a second: one other CPU, and slots of 8 ticks.
+        assert_eq!(herd.cpus_per_slot_random, 1.032);
         let upkeep = upkeep(&seen).expect("calls");
         assert_eq!(upkeep.together_ns.map(|it| it.max), Some(20));
         assert_eq!(upkeep.alone_ns.map(|it| it.samples), Some(2));
