@@ -1139,13 +1139,13 @@ impl<M: Machine> Ledger<M> {
         }
     }
 
-    /// Those that wait and one more, times the mean time between the ends of grants; 10 ms to 60 s.
+    /// Those that wait, times the mean time between the ends of grants; 10 ms to 60 s. Call before the waiter in question leaves its queue.
     fn retry_after(&self) -> Duration {
         let interval_ns = match self.end_interval_ns {
             0 => ns(Duration::from_secs(1)),
             interval => interval,
         };
-        let all = interval_ns.saturating_mul(self.waiting() as u64 + 1);
+        let all = interval_ns.saturating_mul(self.waiting() as u64);
         Duration::from_nanos(all).clamp(Duration::from_millis(10), Duration::from_secs(60))
     }
 
