@@ -269,11 +269,8 @@ impl<M: Machine> Grow<M> {
                 is_kept: self.is_kept,
                 since_ns: self.since_ns,
             };
-            // Runs the runtime's code, so before the lock.
-            let waker = context.waker().clone();
-            let grown = inner.with(|ledger, now_ns, after| {
-                (ledger.grow(*grant, need, waker, now_ns, after), now_ns)
-            });
+            let grown = inner
+                .with(|ledger, now_ns, after| (ledger.grow(*grant, need, now_ns, after), now_ns));
             match grown {
                 (Ok(Grown::Now), _) => {
                     tries += 1;

@@ -43,27 +43,8 @@ impl<M: Machine> Ledger<M> {
         }
     }
 
-    /// Promises a grant `bytes` more than it has charged, or queues it.
+    /// Promises a grant `bytes` more than it has charged, or queues it. Then [`Ledger::poll_grow`] stores who is woken.
     pub(crate) fn grow(
-        &mut self,
-        id: u64,
-        need: GrowNeed,
-        waker: Waker,
-        now_ns: u64,
-        after: &mut After<M>,
-    ) -> Result<Grown, GrowError> {
-        let grown = self.try_grow(id, need, now_ns, after);
-        match &grown {
-            Ok(Grown::Waits(number)) => {
-                let grower = self.growers.get_mut(number).expect("just queued");
-                grower.waker = Some(waker);
-            }
-            _ => after.drop_wakers.push(waker),
-        }
-        grown
-    }
-
-    fn try_grow(
         &mut self,
         id: u64,
         need: GrowNeed,
