@@ -734,17 +734,18 @@ impl<M: Machine> Ledger<M> {
             let is_kept = kept
                 .get(&at)
                 .is_some_and(|&other| other != number || !is_first);
-            room = match is_kept {
+            let here = match is_kept {
                 true => 0,
-                false => room.min(self.room_at(at, needed, enough, uncharged)),
+                false => self.room_at(at, needed, enough, uncharged),
             };
-            if room < needed {
+            if here < needed {
                 // With nothing to wait for, an estimate counts less than what there is.
-                let takes_what_is = waiter.is_guess && room > 0 && !self.may_free(at);
+                let takes_what_is = waiter.is_guess && here > 0 && !self.may_free(at);
                 if !takes_what_is {
                     return Look::Blocked(at);
                 }
             }
+            room = room.min(here);
         }
         if cap == u64::MAX {
             return Look::Fits {
