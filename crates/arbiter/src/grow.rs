@@ -301,3 +301,36 @@ impl<M: Machine> Drop for Grow<M> {
         self.end_wait(true);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use bursar::Memory;
+
+    use super::*;
+    use crate::{Arbiter, Ask, Policy};
+
+    #[test]
+    fn others_may_take_what_was_promised_four_times() {
+        let memory = Memory::builder().max(100).build().unwrap();
+        let arbiter = Arbiter::new(&memory, Policy::default());
+        let ask = Ask::new(&memory.root(), "query").least(10, 0);
+        let grant = arbiter.try_admit(ask).unwrap();
+        let attempts = Cell::new(0);
+        let attempt = |_: &Group, _| {
+            attempts.set(attempts.get() + 1);
+            match attempts.get() {
+                0..100 => Attempt::Short {
+                    needs_room: false,
+                    last: Ok(()),
+                },
+                _ => Attempt::Ended(Ok(())),
+            }
+        };
+        let mut grow = grant.grow(10);
+        let answer = grow.poll_until(&mut Context::from_waker(Waker::noop()), attempt);
+        assert_eq!(answer, Poll::Ready(Ok(())));
+        assert_eq!(attempts.get(), 1 + TRIES);
+    }
+}

@@ -187,4 +187,39 @@ mod tests {
             }
         }
     }
+    fn waiter(number: u64, bytes: u64) -> Waiter {
+        Waiter {
+            number,
+            name: String::new(),
+            least: Least {
+                query: bytes,
+                partition: 0,
+            },
+            wanted: bytes,
+            width: (1, 1),
+            is_alone: false,
+            is_guess: false,
+            score: 0,
+            place: (0, number),
+            arrived_ns: 0,
+            deadline_ns: u64::MAX,
+            passed: 0,
+            first_passed_ns: None,
+            waker: None,
+        }
+    }
+
+    #[test]
+    fn no_more_than_so_many_behind_the_first_are_found_in_their_order() {
+        let mut queue = Queue::default();
+        for number in 0..9 {
+            queue.insert(waiter(number, [40, 100][number as usize % 2]));
+        }
+        assert_eq!(queue.that_may_fit(40, 3), [2, 4, 6]);
+        assert_eq!(queue.that_may_fit(100, 5), [1, 2, 3, 4, 5]);
+        assert_eq!(queue.that_may_fit(40, 9), [2, 4, 6, 8]);
+        assert_eq!(queue.that_may_fit(39, 9), []);
+        assert_eq!((queue.len(), queue.take_all().len()), (9, 9));
+        assert!(queue.is_empty() && queue.that_may_fit(100, 9).is_empty());
+    }
 }

@@ -1,5 +1,6 @@
 //! Input that makes no sense, and users that misbehave.
 
+use std::error::Error;
 use std::future::Future;
 use std::ops::RangeInclusive;
 use std::pin::Pin;
@@ -8,7 +9,7 @@ use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 use bursar::{CreateError, Limits, Memory};
-use bursar_arbiter::{AdmitError, Ask, Seen};
+use bursar_arbiter::{AdmitError, Ask, DrawError, GrowError, NotWidened, Seen};
 
 use super::common::{MIB, arbiter, ask, granted, refused, tenant, timeless, waits};
 
@@ -71,6 +72,8 @@ fn a_name_that_is_taken_gives_the_grant_back() {
         arbiter.try_admit(ask(&acme, "query", 40)),
         Err(AdmitError::Create(CreateError::Exists { .. }))
     ));
+    let counts = arbiter.counts();
+    assert_eq!((counts.admitted, counts.ended, counts.bad), (0, 0, 1));
     arbiter.try_admit(ask(&acme, "other", 40)).unwrap();
 }
 
@@ -91,6 +94,7 @@ fn a_removed_tenant_loses_its_waiters_and_no_other_does() {
         arbiter.try_admit(ask(&acme, "late", 1)),
         Err(AdmitError::Removed { .. })
     ));
+    assert_eq!((arbiter.counts().removed, arbiter.counts().bad), (2, 0));
     drop(held);
     granted(&mut other);
 }
@@ -171,4 +175,52 @@ fn a_deadline_in_the_past_is_one_try() {
     let _grant = granted(&mut now);
     let mut late = arbiter.admit(ask(&acme, "late", 1).patience(Duration::ZERO));
     assert!(matches!(refused(&mut late), AdmitError::TimedOut { .. }));
+}
+
+#[test]
+fn errors_have_a_text_and_the_error_that_caused_them() {
+    let arbiter = arbiter(100, timeless());
+    let acme = tenant(&arbiter, "acme", 40);
+    let source = |error: &dyn Error| error.source().map(ToString::to_string);
+    let bad_name = arbiter.try_admit(ask(&acme, "a/b", 1)).unwrap_err();
+    let AdmitError::Create(cause) = &bad_name else {
+        panic!("{bad_name}");
+    };
+    assert_eq!(source(&bad_name), Some(cause.to_string()));
+    assert_eq!(source(&AdmitError::BadWidth), None);
+    let grant = arbiter.try_admit(ask(&acme, "query", 1)).unwrap();
+    let removed = acme.child("removed", Limits::none()).unwrap();
+    removed.close().unwrap();
+    let cause = removed.try_charge(1).unwrap_err();
+    let of_charge = GrowError::Charge(cause.clone());
+    assert_eq!(source(&of_charge), Some(cause.to_string()));
+    assert_eq!(source(&GrowError::Ended), None);
+    let mut charge = grant.try_charge(MIB).unwrap();
+    let cause = charge.move_to(&removed).unwrap_err();
+    let of_move = DrawError::Move(cause.clone());
+    assert_eq!(source(&of_move), Some(cause.to_string()));
+    assert_eq!(source(&DrawError::NotAsked), None);
+    let exhausted = DrawError::Exhausted { left: MIB };
+    assert_eq!(
+        exhausted.to_string(),
+        "1.00 MiB are left of the bytes that are kept for queries that give back memory"
+    );
+    assert_eq!(NotWidened::OthersWait.to_string(), "others wait for memory");
+}
+
+#[test]
+fn an_ask_like_a_query_before_has_an_eighth_more_and_a_quarter_of_it_for_partitions() {
+    let arbiter = arbiter(100, timeless());
+    let acme = tenant(&arbiter, "acme", 80);
+    let _held = arbiter.try_admit(ask(&acme, "held", 80)).unwrap();
+    let seen = Seen {
+        peak: 64 * MIB,
+        width: 3,
+    };
+    let like = |narrowest| Ask::new(&acme, "like").width(narrowest..=3).like(seen);
+    // 72 MiB: 54 for the query, and 6 for each partition.
+    for (width, mib) in [(1, 60), (2, 66), (3, 72)] {
+        let _like = waits(arbiter.admit(like(width)));
+        assert_eq!(arbiter.admissions().waiting[0].least, mib * MIB);
+    }
 }

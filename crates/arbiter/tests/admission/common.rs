@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use bursar::{Group, Limits, Memory};
+use bursar::{Group, Limits, Machine, Memory};
 use bursar_arbiter::{Admit, AdmitError, Arbiter, Ask, Grant, Policy};
 
 pub const MIB: u64 = 1 << 20;
@@ -27,7 +27,7 @@ pub fn arbiter(max: u64, policy: Policy) -> Arbiter {
     Arbiter::new(&memory, policy)
 }
 
-pub fn tenant(arbiter: &Arbiter, name: &str, max: u64) -> Group {
+pub fn tenant<M: Machine>(arbiter: &Arbiter<M>, name: &str, max: u64) -> Group<M> {
     let limits = match max {
         u64::MAX => Limits::none(),
         max => Limits::max(max * MIB),
@@ -40,29 +40,29 @@ pub fn tenant(arbiter: &Arbiter, name: &str, max: u64) -> Group {
 }
 
 /// An ask for exactly so many MiB.
-pub fn ask(group: &Group, name: &str, mib: u64) -> Ask {
+pub fn ask<M: Machine>(group: &Group<M>, name: &str, mib: u64) -> Ask<M> {
     Ask::new(group, name).least(mib * MIB, 0).wanted(mib * MIB)
 }
 
-pub fn poll(admit: &mut Admit) -> Poll<Result<Grant, AdmitError>> {
+pub fn poll<M: Machine>(admit: &mut Admit<M>) -> Poll<Result<Grant<M>, AdmitError>> {
     Pin::new(admit).poll(&mut Context::from_waker(Waker::noop()))
 }
 
 /// Polls an ask that must wait.
-pub fn waits(mut admit: Admit) -> Admit {
+pub fn waits<M: Machine>(mut admit: Admit<M>) -> Admit<M> {
     assert!(poll(&mut admit).is_pending(), "{admit:?} must wait");
     admit
 }
 
 /// Polls an ask that must have been granted.
-pub fn granted(admit: &mut Admit) -> Grant {
+pub fn granted<M: Machine>(admit: &mut Admit<M>) -> Grant<M> {
     match poll(admit) {
         Poll::Ready(Ok(grant)) => grant,
         other => panic!("{admit:?}: {other:?}"),
     }
 }
 
-pub fn refused(admit: &mut Admit) -> AdmitError {
+pub fn refused<M: Machine>(admit: &mut Admit<M>) -> AdmitError {
     match poll(admit) {
         Poll::Ready(Err(error)) => error,
         other => panic!("{admit:?}: {other:?}"),

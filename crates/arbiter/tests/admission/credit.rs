@@ -1,12 +1,14 @@
 //! Bytes that are kept for queries that are asked to give back memory.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bursar::Charge;
 use bursar_arbiter::{AdmitError, Answer, Arbiter, DrawError, Grant, Policy};
 
+use super::clock::timed;
 use super::common::{MIB, arbiter, ask, granted, refused, tenant, waits};
-use super::growth::{Told, at_once, grown, grows_later};
+use super::growth::{Told, at_once, grown, grows_later, runs};
 
 /// The policy of the tests of growth, with 10 MiB below each limit.
 fn policy() -> Policy {
@@ -80,6 +82,9 @@ fn a_query_that_is_asked_draws_what_is_kept_and_no_more() {
     let root = arbiter.memory().root();
     let widener = asked.widener();
     assert_eq!(widener.draw(MIB).unwrap_err(), DrawError::NotAsked);
+    // A look at a limit that is full takes nothing of them.
+    arbiter.tick();
+    assert_eq!(root.reserved(), 100 * MIB);
     let mut more = grows_later(needy.grow(20 * MIB));
     let (bytes, answer) = told.asked();
     assert_eq!(bytes, 20 * MIB);
@@ -205,4 +210,45 @@ fn what_is_kept_does_not_count_against_a_min() {
     let _more = grows_later(needy.grow(20 * MIB));
     arbiter.tick();
     assert!(told.is_idle());
+}
+
+#[test]
+fn a_draw_that_the_group_refuses_changes_nothing() {
+    let scene = scene();
+    let _more = grows_later(scene.needy.grow(20 * MIB));
+    let (_, answer) = scene.told.asked();
+    let shown = || {
+        let bytes = scene.arbiter.admissions().grants[1].bytes;
+        (bytes, scene.arbiter.memory().root().reserved())
+    };
+    scene.asked.group().close().unwrap();
+    let error = scene.asked.widener().draw(5 * MIB).unwrap_err();
+    assert!(matches!(error, DrawError::Move(_)), "{error}");
+    assert_eq!(shown(), (50 * MIB, 100 * MIB));
+    answer.cannot();
+}
+
+#[test]
+fn who_is_stopped_or_late_draws_nothing() {
+    let mut policy = policy();
+    policy.yielding.ask_max = Duration::from_millis(10);
+    for reclaimable in [0, 50] {
+        let (arbiter, clock) = timed(100, policy.clone());
+        let group = tenant(&arbiter, "t", u64::MAX);
+        let (needy, _used) = runs(&arbiter, ask(&group, "needy", 40), 40);
+        arbiter.tick();
+        let (asked, _held) = runs(&arbiter, ask(&group, "asked", 50), 50);
+        let told = Told::new(reclaimable);
+        asked.attach(told.clone());
+        let _more = grows_later(needy.grow(20 * MIB));
+        assert_eq!(told.is_stopped(), reclaimable == 0);
+        let draw = || asked.widener().draw(MIB);
+        clock.pass(Duration::from_nanos(9_999_999));
+        match reclaimable {
+            0 => assert_eq!(draw().unwrap_err(), DrawError::NotAsked),
+            _ => drop(draw().unwrap()),
+        }
+        clock.pass(Duration::from_nanos(1));
+        assert_eq!(draw().unwrap_err(), DrawError::NotAsked);
+    }
 }

@@ -1,8 +1,9 @@
 //! Grants: their groups, their sizes, their ends.
 
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Waker};
 use std::time::Duration;
 
@@ -402,4 +403,161 @@ fn a_reclaimer_that_panics_does_not_end_who_asks_for_what_its_grant_does_not_use
     let mut other = waits(arbiter.admit(ask(&acme, "other", 28)));
     granted(&mut other);
     drop(held);
+}
+
+#[test]
+fn an_ask_without_numbers_gets_its_part_of_the_lowest_limit() {
+    for (percent, mib) in [(25, 10), (50, 20), (100, 40), (1000, 40)] {
+        let mut policy = timeless();
+        policy.default_percent = percent;
+        let arbiter = arbiter(100, policy);
+        let acme = tenant(&arbiter, "acme", 40);
+        let grant = arbiter.try_admit(Ask::new(&acme, "query")).unwrap();
+        assert_eq!(grant.bytes(), mib * MIB, "{percent} %");
+    }
+}
+
+#[test]
+fn a_grant_that_lacks_a_byte_grows_by_a_quarter_if_that_is_there() {
+    for (max, bytes) in [(100, 50), (45, 45)] {
+        let arbiter = arbiter(max, timeless());
+        let acme = tenant(&arbiter, "acme", u64::MAX);
+        let grant = arbiter.try_admit(ask(&acme, "query", 40)).unwrap();
+        let widener = grant.widener();
+        assert_eq!(widener.widen(40 * MIB), Ok(40 * MIB));
+        assert_eq!(widener.widen(40 * MIB + 1), Ok(bytes * MIB));
+        let counts = arbiter.counts();
+        assert_eq!((counts.widened, counts.not_widened), (1, 0));
+    }
+}
+
+#[test]
+fn a_limit_inside_of_the_grant_makes_it_no_larger() {
+    let arbiter = arbiter(100, timeless());
+    let acme = tenant(&arbiter, "acme", u64::MAX);
+    let grant = arbiter.try_admit(ask(&acme, "query", 10)).unwrap();
+    let _held = grant.try_charge(9 * MIB).unwrap();
+    let inside = grant.group().child("inside", Limits::max(MIB)).unwrap();
+    let widener = grant.widener();
+    assert!(widener.try_charge(&inside, 2 * MIB).is_err());
+    assert_eq!((grant.bytes(), arbiter.counts().widened), (10 * MIB, 0));
+}
+
+#[test]
+fn a_grant_inside_of_another_gets_all_that_is_left_and_no_more() {
+    let arbiter = arbiter(100, timeless());
+    let acme = tenant(&arbiter, "acme", 40);
+    let grant = arbiter.try_admit(ask(&acme, "query", 30)).unwrap();
+    let inner = arbiter.try_admit(ask(grant.group(), "inner", 20)).unwrap();
+    assert_eq!(inner.resize(30 * MIB), Ok(30 * MIB));
+    assert_eq!(inner.resize(30 * MIB + 1), Err(NotWidened::NoRoom));
+    // A charge at a limit between the two counts.
+    assert_eq!(inner.resize(10 * MIB), Ok(10 * MIB));
+    let between = grant
+        .group()
+        .child("between", Limits::max(8 * MIB))
+        .unwrap();
+    let _charge = between.try_charge(6 * MIB).unwrap();
+    for (mib, left) in [(3, Some(2 * MIB)), (2, None)] {
+        let found = match arbiter.try_admit(ask(&between, "found", mib)) {
+            Err(AdmitError::Nested { left, .. }) => Some(left),
+            other => other.map(|_| None).unwrap(),
+        };
+        assert_eq!(found, left);
+    }
+    let counts = arbiter.counts();
+    assert_eq!((counts.nested, counts.nested_refused), (2, 1));
+}
+
+#[test]
+fn those_that_wait_take_from_no_grant_inside_of_another_and_from_none_beside_their_way() {
+    let arbiter = arbiter(200, timeless());
+    let [acme, umbrella] = ["acme", "umbrella"].map(|name| tenant(&arbiter, name, 40));
+    let roomy =
+        |group, name: &str| arbiter.try_admit(Ask::new(group, name).least(MIB, 0).wanted(40 * MIB));
+    let grant = arbiter.try_admit(ask(&acme, "query", 40)).unwrap();
+    let inner = roomy(grant.group(), "inner").unwrap();
+    let beside = roomy(&umbrella, "beside").unwrap();
+    let _next = waits(arbiter.admit(ask(&acme, "next", 10)));
+    arbiter.tick();
+    assert_eq!([inner, beside].map(|it| it.bytes()), [40 * MIB; 2]);
+    assert_eq!(arbiter.counts().shrunk, 0);
+}
+
+#[test]
+fn one_look_lowers_64_grants_and_those_that_use_all_do_not_count() {
+    const ROOMY: u64 = 66;
+    let arbiter = arbiter(64 + 2 * ROOMY, timeless());
+    let acme = tenant(&arbiter, "acme", u64::MAX);
+    let run = |name: String, wanted: u64| {
+        let ask = ask(&acme, &name, 1).wanted(wanted * MIB);
+        let grant = arbiter.try_admit(ask).unwrap();
+        let charge = grant.try_charge(MIB).unwrap();
+        (grant, charge)
+    };
+    let _full: Vec<_> = (0..64).map(|it| run(format!("full-{it}"), 1)).collect();
+    let roomy: Vec<_> = (0..ROOMY).map(|it| run(format!("roomy-{it}"), 2)).collect();
+    let mut next = waits(arbiter.admit(ask(&acme, "next", ROOMY)));
+    let lowered = || roomy.iter().filter(|(it, _)| it.bytes() == MIB).count();
+    assert_eq!((lowered(), arbiter.counts().shrunk), (64, 64));
+    arbiter.tick();
+    assert_eq!(lowered() as u64, ROOMY);
+    drop(granted(&mut next));
+}
+
+#[test]
+fn a_resize_counts_if_the_grant_is_smaller_then() {
+    let arbiter = arbiter(100, timeless());
+    let acme = tenant(&arbiter, "acme", 40);
+    let grant = arbiter.try_admit(ask(&acme, "query", 30)).unwrap();
+    let _held = grant.try_charge(20 * MIB).unwrap();
+    for (mib, bytes, shrunk) in [(25, 25, 1), (10, 20, 2), (5, 20, 2)] {
+        assert_eq!(grant.resize(mib * MIB), Ok(bytes * MIB));
+        assert_eq!(arbiter.counts().shrunk, shrunk);
+    }
+}
+
+#[test]
+fn a_grant_without_a_limit_is_not_lowered_nor_is_one_that_loses_bytes_at_this_moment() {
+    for is_limited in [true, false] {
+        let arbiter = arbiter(100, timeless());
+        if !is_limited {
+            arbiter.memory().root().set_max(u64::MAX);
+        }
+        let acme = tenant(&arbiter, "acme", u64::MAX);
+        let grant = Arc::new(arbiter.try_admit(ask(&acme, "query", 30)).unwrap());
+        let _held = grant.try_charge(20 * MIB).unwrap();
+        let (weak, seen) = (Arc::downgrade(&grant), Arc::new(Mutex::new(Vec::new())));
+        let told = seen.clone();
+        let _reclaimer = grant.group().add_reclaimer(0, move |_| {
+            let again = weak.upgrade().expect("it runs").resize(2 * MIB);
+            told.lock().unwrap().push(again);
+            0
+        });
+        let bytes = grant.resize(10 * MIB).unwrap();
+        let (expected, calls) = match is_limited {
+            true => (20 * MIB, 1),
+            false => (u64::MAX, 0),
+        };
+        assert_eq!(bytes, expected);
+        let seen = seen.lock().unwrap();
+        assert!(seen.len() >= calls && (calls > 0 || seen.is_empty()));
+        // The limit that is being set.
+        assert!(seen.iter().all(|again| *again == Ok(10 * MIB)), "{seen:?}");
+    }
+}
+
+#[test]
+fn no_group_of_an_ended_grant_is_kept() {
+    const GRANTS: usize = 1000;
+    let arbiter = arbiter(100, timeless());
+    let acme = tenant(&arbiter, "acme", 40);
+    // No other group has the number of one that somebody keeps.
+    let numbers: BTreeSet<u32> = (0..GRANTS)
+        .map(|_| {
+            let grant = arbiter.try_admit(ask(&acme, "query", 40)).unwrap();
+            grant.group().engine().number()
+        })
+        .collect();
+    assert!(numbers.len() < GRANTS / 2, "{}", numbers.len());
 }

@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use bursar::{Charge, Limits};
+use bursar::{Charge, Group, Limits, Machine};
 use bursar_arbiter::{
-    Answer, Arbiter, DecisionKind, Engine, Grant, Grow, GrowError, NotWidened, Order, Policy, Room,
-    Stop, VictimOrder,
+    Answer, Arbiter, Ask, DecisionKind, Engine, Grant, Grow, GrowError, NotWidened, Order, Policy,
+    Room, Stop, VictimOrder,
 };
 
 use super::common::{MIB, Woken, arbiter, ask, granted, tenant, timeless, waits};
@@ -89,28 +89,28 @@ impl Engine for Told {
     }
 }
 
-fn poll_grow(grow: &mut Grow) -> Poll<Result<Charge, GrowError>> {
+pub fn poll_grow<M: Machine>(grow: &mut Grow<M>) -> Poll<Result<Charge<M>, GrowError>> {
     Pin::new(grow).poll(&mut Context::from_waker(Waker::noop()))
 }
 
-fn poll_room(room: &mut Room) -> Poll<Result<(), GrowError>> {
+pub fn poll_room<M: Machine>(room: &mut Room<M>) -> Poll<Result<(), GrowError>> {
     Pin::new(room).poll(&mut Context::from_waker(Waker::noop()))
 }
 
 /// Polls a query that must wait.
-pub fn grows_later(mut grow: Grow) -> Grow {
+pub fn grows_later<M: Machine>(mut grow: Grow<M>) -> Grow<M> {
     assert!(poll_grow(&mut grow).is_pending(), "{grow:?} must wait");
     grow
 }
 
-pub fn grown(grow: &mut Grow) -> Charge {
+pub fn grown<M: Machine>(grow: &mut Grow<M>) -> Charge<M> {
     match poll_grow(grow) {
         Poll::Ready(Ok(charge)) => charge,
         other => panic!("{grow:?}: {other:?}"),
     }
 }
 
-fn denied(grow: &mut Grow) -> GrowError {
+pub fn denied<M: Machine>(grow: &mut Grow<M>) -> GrowError {
     match poll_grow(grow) {
         Poll::Ready(Err(error)) => error,
         other => panic!("{grow:?}: {other:?}"),
@@ -118,12 +118,21 @@ fn denied(grow: &mut Grow) -> GrowError {
 }
 
 /// A query that was admitted with so many MiB and has charged them.
-fn running(arbiter: &Arbiter, name: &str, score: i32, mib: u64) -> (Grant, Charge) {
+pub fn running<M: Machine>(
+    arbiter: &Arbiter<M>,
+    name: &str,
+    score: i32,
+    mib: u64,
+) -> (Grant<M>, Charge<M>) {
     let acme = arbiter.memory().root().children().into_iter().next();
     let acme = acme.unwrap_or_else(|| tenant(arbiter, "acme", u64::MAX));
-    let grant = arbiter
-        .try_admit(ask(&acme, name, mib).score(score))
-        .unwrap();
+    let ask = ask(&acme, name, mib).score(score);
+    runs(arbiter, ask, mib)
+}
+
+/// A query that was admitted and has charged so many MiB.
+pub fn runs<M: Machine>(arbiter: &Arbiter<M>, ask: Ask<M>, mib: u64) -> (Grant<M>, Charge<M>) {
+    let grant = arbiter.try_admit(ask).unwrap();
     let charge = grant.try_charge(mib * MIB).unwrap();
     (grant, charge)
 }
@@ -589,7 +598,7 @@ fn bytes_that_are_promised_but_not_there_are_waited_for_too() {
 #[test]
 fn an_answer_costs_no_promise_that_a_wait_rests_on() {
     // Bytes that were freed, and those that the engine says it gave back.
-    for (freed, said) in [(0, 0), (5 * MIB, 5 * MIB), (5 * MIB, 0)] {
+    for (freed, said) in [(0, 0), (5 * MIB, 5 * MIB), (5 * MIB, 0), (0, 5 * MIB)] {
         let arbiter = arbiter(100, at_once());
         let (first, _held) = running(&arbiter, "first", 0, 40);
         let acme = first.group().parent().unwrap();
@@ -603,11 +612,13 @@ fn an_answer_costs_no_promise_that_a_wait_rests_on() {
         assert!(matches!(poll_room(&mut room), Poll::Ready(Ok(()))));
         drop(bytes.split(freed).unwrap());
         answer.freed(said);
-        let promised = match said {
+        let promised = match freed.min(said) {
             0 => 60 * MIB - freed,
             _ => 50 * MIB,
         };
         assert_eq!(second.bytes(), promised);
+        let is_smaller = promised < 60 * MIB;
+        assert_eq!(arbiter.counts().shrunk, u64::from(is_smaller));
         let charge = second.try_charge(40 * MIB);
         drop(charge.expect("there was room for it"));
     }
@@ -755,8 +766,12 @@ fn tasks_of_one_query_are_promised_bytes_of_their_own() {
     let last = running(&arbiter, "last", 0, 60);
     let mut grows: Vec<Grow> = (0..6).map(|_| grows_later(first.grow(10 * MIB))).collect();
     drop(last);
+    // Before any of them sees it.
+    let promised = arbiter.admissions().grants[0].bytes;
+    assert_eq!(promised, 100 * MIB);
     let charges: Vec<Charge> = grows.iter_mut().map(grown).collect();
     assert_eq!(first.bytes(), 100 * MIB);
+    assert_eq!(arbiter.counts().widened, 6);
     drop(charges);
 }
 
@@ -813,4 +828,390 @@ fn room_that_is_there_at_once_is_kept() {
     let _next = waits(arbiter.admit(ask(&group, "next", 45)));
     arbiter.tick();
     drop(first.try_charge(20 * MIB).unwrap());
+}
+
+/// Returns which of two queries gets the next bytes. They are of different tenants below a limit of 128 MiB. The old one holds so many bytes, and the
+/// young one 20 MiB.
+fn served_first(root: u64, weights: [u32; 2], held: u64) -> &'static str {
+    let arbiter = arbiter(1, timeless());
+    arbiter.memory().root().set_max(root);
+    let all = tenant(&arbiter, "all", 128);
+    let tenants = ["old", "young"].map(|name| all.child(name, Limits::none()).unwrap());
+    for (group, weight) in tenants.iter().zip(weights) {
+        let order = Order {
+            weight,
+            ..Order::default()
+        };
+        arbiter.set_order(group, order);
+    }
+    let sizes = [held, 20 * MIB];
+    let queries: Vec<(Grant, Charge)> = tenants
+        .iter()
+        .zip(sizes)
+        .map(|(group, bytes)| {
+            let ask = Ask::new(group, "query").least(bytes, 0).wanted(bytes);
+            let grant = arbiter.try_admit(ask).unwrap();
+            let charge = grant.try_charge(bytes).unwrap();
+            (grant, charge)
+        })
+        .collect();
+    let rest = 108 * MIB - held;
+    let runs_on = Ask::new(&all, "runs-on").least(rest, 0).wanted(rest);
+    let runs_on = arbiter.try_admit(runs_on).unwrap();
+    let charge = runs_on.try_charge(rest).unwrap();
+    // Room for one, and a tenant that only waits has no part.
+    let more = rest - rest / 4;
+    let mut grows = [0, 1].map(|at: usize| grows_later(queries[at].0.grow(more)));
+    let asks = tenant(&arbiter, "asks", u64::MAX);
+    let huge = Order {
+        weight: 1_000_000,
+        ..Order::default()
+    };
+    arbiter.set_order(&asks, huge);
+    let mut asks = arbiter.admit(ask(&asks, "asks", 1));
+    let _ = Pin::new(&mut asks).poll(&mut Context::from_waker(Waker::noop()));
+    drop((charge, runs_on));
+    let [old, young] = grows.each_mut().map(|grow| poll_grow(grow).is_ready());
+    assert!(old != young, "room for one");
+    if old { "old" } else { "young" }
+}
+
+#[test]
+fn a_tenant_far_above_its_part_comes_later_in_steps_of_a_64th() {
+    let root = 128 * MIB;
+    for (root, weights, held, expected) in [
+        // A part of 64 MiB and less than a step of 2 MiB.
+        (root, [100, 100], 66 * MIB - 1, "old"),
+        (root, [100, 100], 66 * MIB, "young"),
+        // Parts of 96 and of 32 MiB.
+        (root, [300, 100], 98 * MIB - 1, "old"),
+        (root, [300, 100], 98 * MIB, "young"),
+        (root, [100, 300], 34 * MIB - 1, "old"),
+        (root, [100, 300], 34 * MIB, "young"),
+        // Without a limit at the root, who has twice as much for its weight.
+        (u64::MAX, [100, 100], 32 * MIB - 1, "old"),
+        (u64::MAX, [100, 100], 32 * MIB, "young"),
+        (u64::MAX, [200, 100], 63 * MIB, "old"),
+        (u64::MAX, [200, 100], 64 * MIB, "young"),
+    ] {
+        let first = served_first(root, weights, held);
+        assert_eq!(first, expected, "{root} {weights:?} {held}");
+    }
+}
+
+#[test]
+fn a_query_sees_whether_others_wait_for_a_limit_on_its_way() {
+    let arbiter = arbiter(200, timeless());
+    let [acme, umbrella] = ["acme", "umbrella"].map(|name| tenant(&arbiter, name, 50));
+    let (first, _first) = runs(&arbiter, ask(&acme, "first", 30), 30);
+    let (second, _second) = runs(&arbiter, ask(&acme, "second", 20), 20);
+    let (beside, _beside) = runs(&arbiter, ask(&umbrella, "beside", 20), 20);
+    let others_wait = || [&second, &beside].map(|grant| grant.widener().others_wait());
+    assert_eq!(others_wait(), [false, false]);
+    let waiting = waits(arbiter.admit(ask(&acme, "waiting", 10)));
+    assert!(arbiter.try_admit(ask(&acme, "hasty", 1)).is_err());
+    assert_eq!(others_wait(), [true, false]);
+    assert_eq!(second.widener().widen(MIB), Err(NotWidened::OthersWait));
+    drop(waiting);
+    assert_eq!(others_wait(), [false, false]);
+    assert_eq!(second.widener().widen(MIB), Err(NotWidened::NoRoom));
+    assert_eq!(arbiter.counts().not_widened, 2);
+    let _grow = grows_later(first.grow(10 * MIB));
+    assert_eq!(others_wait(), [true, false]);
+    assert_eq!(second.widener().widen(MIB), Err(NotWidened::OthersWait));
+}
+
+#[test]
+fn a_limit_that_others_took_from_lets_a_query_go_on_when_exactly_enough_is_back() {
+    let arbiter = arbiter(100, timeless());
+    let cache = tenant(&arbiter, "cache", u64::MAX);
+    let group = tenant(&arbiter, "t", u64::MAX);
+    let (first, _held) = runs(&arbiter, ask(&group, "first", 60), 40);
+    let _runs_on = arbiter.try_admit(ask(&group, "runs-on", 10)).unwrap();
+    let mut taken = cache.try_charge(60 * MIB).unwrap();
+    let mut grow = grows_later(first.grow(20 * MIB));
+    // It has the promise, so bytes must be there.
+    drop(taken.split(19 * MIB).unwrap());
+    arbiter.tick();
+    assert!(poll_grow(&mut grow).is_pending());
+    drop(taken.split(MIB).unwrap());
+    arbiter.tick();
+    drop(grown(&mut grow));
+    assert_eq!((first.bytes(), arbiter.counts().widened), (60 * MIB, 0));
+}
+
+#[test]
+fn room_that_others_charged_is_waited_for_and_so_is_room_that_they_were_promised() {
+    // Either the group has room and a limit above has none, or the other way round.
+    for (promised, elsewhere) in [(60, 60), (40, 0)] {
+        let arbiter = arbiter(100, timeless());
+        let cache = tenant(&arbiter, "cache", u64::MAX);
+        let group = tenant(&arbiter, "t", u64::MAX);
+        let (first, _held) = runs(&arbiter, ask(&group, "first", promised), 40);
+        let rest = arbiter.try_admit(ask(&group, "rest", 100 - promised));
+        let _rest = rest.unwrap();
+        let _taken = cache.try_charge(elsewhere * MIB).unwrap();
+        let mut room = first.widener().wait_for_room(20 * MIB);
+        assert!(poll_room(&mut room).is_pending());
+    }
+}
+
+#[test]
+fn a_query_without_a_limit_grows_and_stays_without_one() {
+    let arbiter = arbiter(100, timeless());
+    arbiter.memory().root().set_max(u64::MAX);
+    let acme = tenant(&arbiter, "acme", u64::MAX);
+    let (first, _held) = runs(&arbiter, ask(&acme, "first", 40), 40);
+    let _runs_on = arbiter.try_admit(ask(&acme, "runs-on", 1)).unwrap();
+    let outside = acme.try_charge(20 * MIB).unwrap();
+    acme.set_max(80 * MIB);
+    let mut grow = grows_later(first.grow(30 * MIB));
+    drop(outside);
+    arbiter.tick();
+    drop(grown(&mut grow));
+    assert_eq!((first.bytes(), arbiter.counts().widened), (u64::MAX, 0));
+}
+
+#[test]
+fn who_runs_elsewhere_keeps_no_shortage_waiting_and_is_not_expected_to_mend_it() {
+    let mut policy = timeless();
+    policy.yielding.ask_max = Duration::MAX;
+    policy.yielding.stop_max = Duration::MAX;
+    policy.yielding.ask_after = Duration::from_secs(3600);
+    policy.yielding.stop_after = Duration::from_secs(3600);
+    let arbiter = arbiter(200, policy);
+    let [acme, umbrella] = ["acme", "umbrella"].map(|name| tenant(&arbiter, name, 50));
+    let run = |group: &Group, name, mib| runs(&arbiter, ask(group, name, mib), mib);
+    // A query of the other tenant is told to stop.
+    let (_other, _o) = run(&umbrella, "other", 30);
+    let (victim, _v) = run(&umbrella, "victim", 20);
+    let mut victims = grows_later(victim.grow(10 * MIB));
+    let _others = grows_later(_other.grow(10 * MIB));
+    assert!(matches!(denied(&mut victims), GrowError::Stopped(_)));
+    let _runs_on = run(&umbrella.parent().unwrap(), "runs-on", 40);
+    let (first, _f) = run(&acme, "first", 30);
+    let (second, _s) = run(&acme, "second", 20);
+    let mut later = grows_later(second.grow(10 * MIB));
+    let _grow = grows_later(first.grow(10 * MIB));
+    assert!(matches!(denied(&mut later), GrowError::Stopped(_)));
+    let needs: Vec<_> = arbiter
+        .decisions()
+        .into_iter()
+        .map(|one| (one.needed_by, one.limited, one.query))
+        .collect();
+    let of = |tenant: &str, first: &str, second: &str| {
+        (
+            format!("/{tenant}/{first}"),
+            format!("/{tenant}"),
+            format!("/{tenant}/{second}"),
+        )
+    };
+    let expected = [
+        of("umbrella", "other", "victim"),
+        of("acme", "first", "second"),
+    ];
+    assert_eq!(needs, expected);
+}
+
+#[test]
+fn each_limit_has_the_needs_of_its_own_queries() {
+    let arbiter = arbiter(200, at_once());
+    let tenants = ["acme", "umbrella"].map(|name| tenant(&arbiter, name, 50));
+    let run = |group: &Group, name, mib| runs(&arbiter, ask(group, name, mib), mib);
+    let queries = tenants.each_ref().map(|group| {
+        let [first, second] =
+            [("first", 30), ("second", 20)].map(|(name, mib)| run(group, name, mib));
+        let told = Told::new(0);
+        second.0.attach(told.clone());
+        (first, second, told)
+    });
+    let missing = [5, 7];
+    let mut grows = Vec::new();
+    for (((first, _), ..), mib) in queries.iter().zip(missing) {
+        // Nothing is decided before both wait.
+        let mut grow = first.grow(mib * MIB);
+        assert!(poll_grow(&mut grow).is_pending());
+        grows.push(grow);
+    }
+    let shown: Vec<_> = arbiter
+        .decisions()
+        .into_iter()
+        .map(|one| (one.needed_by, one.missing / MIB))
+        .collect();
+    let expected = ["acme", "umbrella"].map(|name| format!("/{name}/first"));
+    assert_eq!(shown, expected.into_iter().zip(missing).collect::<Vec<_>>());
+}
+
+#[test]
+fn exactly_its_min_protects_a_tenant_and_a_byte_more_does_not() {
+    for (min, charged, is_stopped) in [
+        (30 * MIB, 30 * MIB, false),
+        (30 * MIB - 1, 30 * MIB, true),
+        (0, 30 * MIB, true),
+        // It holds its promise.
+        (0, 0, true),
+    ] {
+        let arbiter = arbiter(100, at_once());
+        let globex = tenant(&arbiter, "globex", u64::MAX);
+        let acme = tenant(&arbiter, "acme", u64::MAX);
+        globex.set_min(min);
+        let (first, _first) = runs(&arbiter, ask(&acme, "first", 20).score(1), 20);
+        let (_rest, _held) = runs(&arbiter, ask(&acme, "rest", 50), 50);
+        _rest.grow_first().unwrap();
+        let order = Order {
+            precedence: 1,
+            ..Order::default()
+        };
+        arbiter.set_order(&acme, order);
+        let victim = arbiter.try_admit(ask(&globex, "victim", 30)).unwrap();
+        let _charge = victim.try_charge(charged).unwrap();
+        let told = Told::new(0);
+        victim.attach(told.clone());
+        let _grow = grows_later(first.grow(20 * MIB));
+        assert_eq!(told.is_stopped(), is_stopped, "{min} {charged}");
+    }
+}
+
+#[test]
+fn what_is_promised_above_a_lowered_limit_is_missing_too() {
+    let arbiter = arbiter(100, at_once());
+    let (first, _first) = running(&arbiter, "first", 0, 50);
+    let acme = first.group().parent().unwrap();
+    let (second, _second) = runs(&arbiter, ask(&acme, "second", 50), 30);
+    let told = Told::new(30);
+    second.attach(told.clone());
+    // 80 MiB are charged, and 100 are promised.
+    arbiter.memory().root().set_max(90 * MIB);
+    let _grow = grows_later(first.grow(5 * MIB));
+    assert_eq!(told.asked().0, 15 * MIB);
+}
+
+#[test]
+fn a_query_that_was_stopped_and_does_not_end_is_not_asked() {
+    let arbiter = arbiter(100, impatient());
+    let (first, _held) = running(&arbiter, "first", 0, 50);
+    let (second, _bytes) = running(&arbiter, "second", 0, 50);
+    let told = Told::new(0);
+    second.attach(told.clone());
+    let _grow = grows_later(first.grow(20 * MIB));
+    assert!(told.is_stopped());
+    told.reclaimable.store(50 * MIB, Ordering::SeqCst);
+    arbiter.tick();
+    assert_eq!((arbiter.counts().asked, arbiter.counts().stopped), (0, 1));
+}
+
+/// An engine that lets the arbiter look while it is asked what it could give back.
+struct Looks(Arc<Told>, Arbiter, AtomicBool);
+
+impl Engine for Looks {
+    fn reclaimable(&self) -> u64 {
+        if !self.2.swap(true, Ordering::SeqCst) {
+            self.1.tick();
+            for (_, answer) in self.0.asked.lock().unwrap().drain(..) {
+                answer.cannot();
+            }
+        }
+        self.0.reclaimable()
+    }
+
+    fn ask(&self, bytes: u64, answer: Answer) {
+        self.0.ask(bytes, answer);
+    }
+
+    fn stop(&self, stop: &Arc<Stop>) {
+        self.0.stop(stop);
+    }
+}
+
+#[test]
+fn a_query_that_cannot_while_others_are_asked_what_they_could_is_not_asked_again() {
+    let mut policy = at_once();
+    policy.yielding.stop_after = Duration::MAX;
+    let arbiter = arbiter(100, policy);
+    let (first, _held) = running(&arbiter, "first", 0, 50);
+    let (second, _bytes) = running(&arbiter, "second", 0, 50);
+    let told = Told::new(50);
+    let looks = Looks(told.clone(), arbiter.clone(), AtomicBool::new(false));
+    second.attach(Arc::new(looks));
+    let _grow = grows_later(first.grow(20 * MIB));
+    assert!(told.is_idle());
+    assert_eq!(
+        (arbiter.counts().asked, arbiter.counts().asked_in_vain),
+        (1, 1)
+    );
+}
+
+#[test]
+fn room_of_an_idle_query_that_it_has_not_seen_yet_is_kept() {
+    let mut policy = at_once();
+    policy.idle_after = Duration::ZERO;
+    let arbiter = arbiter(100, policy);
+    let (first, _held) = running(&arbiter, "first", 0, 50);
+    let second = running(&arbiter, "second", 0, 50);
+    let acme = first.group().parent().unwrap();
+    let mut room = first.widener().wait_for_room(20 * MIB);
+    assert!(poll_room(&mut room).is_pending());
+    first.set_idle(true);
+    drop(second);
+    let _next = waits(arbiter.admit(ask(&acme, "next", 40)));
+    assert_eq!(arbiter.admissions().grants[0].bytes, 70 * MIB);
+    assert_eq!(poll_room(&mut room), Poll::Ready(Ok(())));
+    drop(first.group().try_charge(20 * MIB).unwrap());
+}
+
+#[test]
+fn room_stays_while_another_wait_of_its_query_is_dropped_and_goes_when_less_is_kept_anew() {
+    let (arbiter, [first, second]) = beside_another();
+    let group = first.0.group().parent().unwrap();
+    drop(second);
+    let mut room = first.0.widener().wait_for_room(20 * MIB);
+    assert!(poll_room(&mut room).is_ready());
+    // Nobody sees the end of any of these waits.
+    let (_rest, rest) = runs(&arbiter, ask(&group, "rest", 30), 30);
+    let mut large = first.0.widener().wait_for_room(40 * MIB);
+    assert!(poll_room(&mut large).is_pending());
+    drop(large);
+    let grow = grows_later(first.0.grow(40 * MIB));
+    drop(rest);
+    _rest.resize(0).unwrap();
+    arbiter.tick();
+    assert_eq!(arbiter.admissions().grants[0].bytes, 90 * MIB);
+    let mut next = waits(arbiter.admit(ask(&group, "next", 30)));
+    drop(grow);
+    arbiter.tick();
+    assert_eq!(first.0.bytes(), 70 * MIB);
+    drop(granted(&mut next));
+    // The next room takes the place of the one before.
+    let mut room = first.0.widener().wait_for_room(5 * MIB);
+    assert!(poll_room(&mut room).is_ready());
+    let mut next = waits(arbiter.admit(ask(&group, "next", 45)));
+    arbiter.tick();
+    assert_eq!(first.0.bytes(), 55 * MIB);
+    drop(granted(&mut next));
+}
+
+#[test]
+fn while_a_query_waits_others_lose_what_they_do_not_use() {
+    let arbiter = arbiter(100, at_once());
+    let (first, _held) = running(&arbiter, "first", 0, 50);
+    let acme = first.group().parent().unwrap();
+    let roomy = ask(&acme, "roomy", 10).wanted(50 * MIB);
+    let (roomy, _used) = runs(&arbiter, roomy, 20);
+    drop(grown(&mut first.grow(20 * MIB)));
+    assert_eq!((roomy.bytes(), arbiter.counts().shrunk), (20 * MIB, 1));
+}
+
+#[test]
+fn less_room_takes_the_place_of_more_though_another_wait_has_none_yet() {
+    let (arbiter, [first, second]) = beside_another();
+    let group = first.0.group().parent().unwrap();
+    drop(second);
+    let widener = first.0.widener();
+    assert!(poll_room(&mut widener.wait_for_room(20 * MIB)).is_ready());
+    let _rest = runs(&arbiter, ask(&group, "rest", 30), 30);
+    let mut large = widener.wait_for_room(40 * MIB);
+    assert!(poll_room(&mut large).is_pending());
+    assert!(poll_room(&mut widener.wait_for_room(5 * MIB)).is_ready());
+    arbiter.tick();
+    assert_eq!(first.0.bytes(), 55 * MIB);
 }

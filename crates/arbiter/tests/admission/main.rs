@@ -1,6 +1,7 @@
 //! Promises of an arbiter, one rule a test, on the host's memory.
 
 mod bad_input;
+mod clock;
 mod common;
 mod credit;
 mod grants;
@@ -10,3 +11,4 @@ mod order;
 mod real;
 mod replay;
 mod threads;
+mod time;

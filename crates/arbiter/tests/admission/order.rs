@@ -4,7 +4,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bursar::Group;
-use bursar_arbiter::{AdmitError, Arbiter, Ask, Grant, Order};
+use bursar_arbiter::{AdmitError, Arbiter, Ask, Grant, Order, Waiting};
 
 use super::common::{MIB, arbiter, ask, granted, poll, refused, tenant, timeless, waits};
 
@@ -291,4 +291,224 @@ fn the_limit_in_the_way_is_named_and_counted_once_for_a_lone_waiter_too() {
     assert!(matches!(error, AdmitError::TimedOut { limited, .. } if limited == "/"));
     assert_eq!(arbiter.admissions().counts.timed_out, 1);
     assert_eq!(arbiter.most(&acme), 100 * MIB);
+}
+
+fn names_that_wait(arbiter: &Arbiter) -> Vec<String> {
+    let waiting = arbiter.admissions().waiting;
+    waiting.into_iter().map(|one| one.name).collect()
+}
+
+#[test]
+fn while_others_wait_an_ask_gets_no_more_than_it_needs_and_the_last_gets_its_wish() {
+    for same_tenant in [true, false] {
+        let arbiter = arbiter(100, timeless());
+        let [acme, umbrella] = ["acme", "umbrella"].map(|name| tenant(&arbiter, name, u64::MAX));
+        let other = if same_tenant { &acme } else { &umbrella };
+        let held = arbiter.try_admit(ask(&acme, "held", 100)).unwrap();
+        let roomy = |group, name: &str| {
+            let ask = ask(group, name, 20).wanted(30 * MIB);
+            waits(arbiter.admit(ask))
+        };
+        let mut waiting = [roomy(&acme, "one"), roomy(other, "two")];
+        let shown = arbiter.admissions();
+        assert_eq!((shown.waiting.len(), arbiter.counts().waiting), (2, 2));
+        assert!(shown.waiting.iter().all(|one| !one.is_kept_room));
+        drop(held);
+        let grants = waiting.each_mut().map(granted);
+        let sizes = grants.each_ref().map(|grant| grant.bytes() / MIB);
+        // The other tenant was granted nothing so far.
+        let expected = if same_tenant { [20, 30] } else { [30, 20] };
+        assert_eq!(sizes, expected);
+    }
+}
+
+#[test]
+fn who_has_most_for_its_weight_comes_last_to_a_byte_for_its_weight() {
+    // The first to come is served first, if both have as much for their weight.
+    for (bytes, is_first) in [(30 * MIB, true), (30 * MIB + 3, false)] {
+        let arbiter = arbiter(100, timeless());
+        let [heavy, light] = ["heavy", "light"].map(|name| tenant(&arbiter, name, u64::MAX));
+        let order = Order {
+            weight: 300,
+            ..Order::default()
+        };
+        arbiter.set_order(&heavy, order);
+        let exact = |group, name: &str, bytes| {
+            let ask = Ask::new(group, name).least(bytes, 0).wanted(bytes);
+            arbiter.try_admit(ask).unwrap()
+        };
+        let _heavy = exact(&heavy, "held", bytes);
+        let _light = exact(&light, "held", 10 * MIB);
+        let rest = tenant(&arbiter, "rest", u64::MAX);
+        let left = 90 * MIB - bytes;
+        let rest = exact(&rest, "held", left);
+        let waiting = [(&heavy, "heavy"), (&light, "light")]
+            .map(|(group, name)| waits(arbiter.admit(ask(group, name, 40))));
+        drop(rest);
+        let later = if is_first { "light" } else { "heavy" };
+        assert_eq!(names_that_wait(&arbiter), [later], "{bytes}");
+        drop(waiting);
+    }
+}
+
+#[test]
+fn asks_of_one_look_share_what_is_charged_to_nobody() {
+    let arbiter = arbiter(100, timeless());
+    let acme = tenant(&arbiter, "acme", u64::MAX);
+    let _outside = acme.try_charge(30 * MIB).unwrap();
+    let full = arbiter.try_admit(ask(&acme, "full", 20)).unwrap();
+    let _full = full.try_charge(20 * MIB).unwrap();
+    let held = arbiter.try_admit(ask(&acme, "held", 50)).unwrap();
+    let mut both =
+        [("one", 40), ("two", 30)].map(|(name, mib)| waits(arbiter.admit(ask(&acme, name, mib))));
+    drop(held);
+    assert_eq!(names_that_wait(&arbiter), ["two"]);
+    drop(granted(&mut both[0]));
+}
+
+#[test]
+fn a_floor_that_fits_exactly_is_granted_and_a_byte_less_is_waited_for() {
+    let half = 20 * MIB;
+    for (free, width) in [
+        (half - 1, None),
+        (half, Some(4)),
+        (24 * MIB - 1, Some(4)),
+        (24 * MIB, Some(5)),
+    ] {
+        let arbiter = arbiter(100, timeless());
+        let acme = tenant(&arbiter, "acme", 40);
+        let held = 40 * MIB - free;
+        let _held = arbiter.try_admit(Ask::new(&acme, "held").least(held, 0).wanted(held));
+        let ask = Ask::new(&acme, "wide").least(4 * MIB, 4 * MIB).width(1..=8);
+        let found = arbiter.try_admit(ask).ok().map(|grant| grant.width());
+        assert_eq!(found, width, "{free}");
+    }
+}
+
+#[test]
+fn an_estimate_takes_what_there_is_if_none_will_return_and_runs_as_narrow_as_it_may() {
+    let arbiter = arbiter(100, timeless());
+    let [acme, cache] = ["acme", "cache"].map(|name| tenant(&arbiter, name, u64::MAX));
+    let estimate = |name: &str| {
+        let ask = Ask::new(&acme, name)
+            .least(40 * MIB, 10 * MIB)
+            .wanted(80 * MIB);
+        arbiter.admit(ask.width(2..=4).estimated())
+    };
+    let mut cached = cache.try_charge(100 * MIB).unwrap();
+    // Nothing is no memory to run with.
+    let mut none = waits(estimate("none"));
+    drop(cached.split(30 * MIB).unwrap());
+    arbiter.tick();
+    let grant = granted(&mut none);
+    assert_eq!((grant.width(), grant.bytes()), (2, 30 * MIB));
+    // The bytes of a grant that has ended will return.
+    let left = grant.try_charge(20 * MIB).unwrap();
+    drop(grant);
+    let mut next = waits(estimate("next"));
+    drop(left);
+    assert_eq!(granted(&mut next).bytes(), 30 * MIB);
+    drop(cached);
+    // Those of one elsewhere do not help, nor do those that have returned though nobody was told.
+    let [here, there] = ["here", "there"].map(|name| tenant(&arbiter, name, 20));
+    let elsewhere = arbiter.try_admit(ask(&there, "query", 10)).unwrap();
+    let _left = elsewhere.try_charge(10 * MIB).unwrap();
+    drop(elsewhere);
+    let back = arbiter.try_admit(ask(&here, "back", 10)).unwrap();
+    let charge = back.try_charge(10 * MIB).unwrap();
+    drop(back);
+    let _outside = here.try_charge(10 * MIB).unwrap();
+    charge.release_nowait();
+    let ask = ask(&here, "query", 20).estimated();
+    assert_eq!(arbiter.try_admit(ask).unwrap().bytes(), 10 * MIB);
+}
+
+#[test]
+fn an_estimate_above_its_limit_counts_again_once_the_limit_is_raised() {
+    let arbiter = arbiter(200, timeless());
+    let acme = tenant(&arbiter, "acme", 40);
+    let held = arbiter.try_admit(ask(&acme, "held", 40)).unwrap();
+    let mut estimated = waits(arbiter.admit(ask(&acme, "estimated", 60).estimated()));
+    arbiter.tick();
+    assert_eq!(arbiter.admissions().waiting[0].least, 60 * MIB);
+    acme.set_max(90 * MIB);
+    arbiter.tick();
+    assert!(poll(&mut estimated).is_pending(), "50 MiB are free");
+    drop(held);
+    assert_eq!(granted(&mut estimated).bytes(), 60 * MIB);
+}
+
+#[test]
+fn next_to_nothing_passes_nobody_that_room_is_kept_for() {
+    let mut policy = timeless();
+    policy.passes_max = 3;
+    let arbiter = arbiter(100, policy);
+    let acme = tenant(&arbiter, "acme", u64::MAX);
+    let held = arbiter.try_admit(ask(&acme, "held", 60)).unwrap();
+    let mut large = waits(arbiter.admit(ask(&acme, "large", 80)));
+    let small = || arbiter.try_admit(Ask::new(&acme, "small").least(0, 0).wanted(MIB));
+    let passes = std::iter::from_fn(|| small().ok()).map(drop).count();
+    assert_eq!(passes, 3);
+    let shown = arbiter.admissions();
+    let _second = waits(arbiter.admit(ask(&acme, "second", 80)));
+    let kept = |one: &Waiting| one.is_kept_room;
+    assert!(shown.waiting.iter().all(kept));
+    let shown = arbiter.admissions().waiting;
+    assert_eq!(shown.iter().map(kept).collect::<Vec<_>>(), [true, false]);
+    drop(held);
+    drop(granted(&mut large));
+}
+
+#[test]
+fn room_is_kept_for_nobody_who_waits_for_what_no_grant_has() {
+    // Whether the bytes are at the root, whether a grant of 0 bytes runs beside, and whether the first must be alone.
+    for (at_root, has_empty, is_alone) in [
+        (true, true, false),
+        (true, false, true),
+        (false, false, true),
+    ] {
+        let mut policy = timeless();
+        policy.passes_max = 1;
+        let arbiter = arbiter(100, policy);
+        let acme = tenant(&arbiter, "acme", 90);
+        let cache = tenant(&arbiter, "cache", u64::MAX);
+        let group = if at_root { &cache } else { &acme };
+        let _outside = group.try_charge(60 * MIB).unwrap();
+        let _empty = has_empty.then(|| {
+            let empty = arbiter.try_admit(ask(&acme, "empty", 1)).unwrap();
+            assert_eq!(empty.resize(0), Ok(0));
+            empty
+        });
+        let first = ask(&acme, "first", 80);
+        let first = if is_alone { first.alone() } else { first };
+        let _first = waits(arbiter.admit(first));
+        for number in 0..3 {
+            let small = arbiter.try_admit(ask(&acme, "small", 1));
+            assert!(
+                small.is_ok(),
+                "{number}: {at_root} {has_empty} {is_alone}: {small:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn each_pass_of_a_look_is_counted() {
+    let arbiter = arbiter(100, timeless());
+    let [acme, umbrella, most] =
+        ["acme", "umbrella", "most"].map(|name| tenant(&arbiter, name, u64::MAX));
+    // After its small one, acme has more than umbrella.
+    let _held = arbiter.try_admit(ask(&acme, "held", 20)).unwrap();
+    let _beside = arbiter.try_admit(ask(&umbrella, "beside", 25)).unwrap();
+    let most = arbiter.try_admit(ask(&most, "most", 55)).unwrap();
+    let _first = waits(arbiter.admit(ask(&acme, "first", 90)));
+    let _small = [&acme, &umbrella].map(|group| waits(arbiter.admit(ask(group, "small", 10))));
+    drop(most);
+    let shown = arbiter.admissions();
+    let [first] = &shown.waiting[..] else {
+        panic!("one waits");
+    };
+    assert_eq!((&*first.name, &*first.blocked_by), ("first", "/"));
+    // The small one of umbrella was passed by the other before.
+    assert_eq!((first.passed, shown.counts.passes), (2, 3));
 }
