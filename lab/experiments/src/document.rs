@@ -124,7 +124,7 @@ impl VariantResult {
     pub fn range(&self, metric: &str) -> Option<(f64, f64)> {
         match self.metrics.get(metric)? {
             Metric::Ratio(share) => Some((share.lo(), share.hi())),
-            Metric::Figure(figure) => Some((figure.lo(), figure.hi())),
+            Metric::Figure(figure) => figure.range(),
             _ => None,
         }
     }
@@ -308,7 +308,7 @@ impl Document {
     }
 
     /// Derives from the variants all that follows from them: the seeds, the expectations and the verdicts. Leaves out
-    /// expectations and verdicts of variants that have not run.
+    /// expectations and verdicts of variants that have not run, or of which nothing was measured.
     pub fn conclude(&mut self) {
         let mut seeds: Vec<u64> = self
             .variants
@@ -324,7 +324,8 @@ impl Document {
         let share = |variant: &str, metric: &str| {
             let variant = variants.iter().find(|result| result.name == variant)?;
             match variant.metrics.get(metric) {
-                Some(Metric::Ratio(share)) => Some(share),
+                // A promise about no events is not kept either.
+                Some(Metric::Ratio(share)) => share.judged().next().map(|_| share),
                 _ => None,
             }
         };

@@ -200,7 +200,8 @@ impl Draws {
     /// Returns the draw that a seed runs with.
     pub fn of_seed(&self, seed: u64) -> Option<&Draw> {
         let count = self.accepted.len() as u64;
-        let place = seed.wrapping_sub(1).checked_rem(count)?;
+        // Not of `seed - 1`, which wraps at 0: the draws of 0 to 19 would not be 20.
+        let place = (seed.checked_rem(count)? + count - 1) % count;
         self.accepted.get(place as usize)
     }
 }

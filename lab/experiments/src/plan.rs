@@ -205,14 +205,15 @@ impl Plan {
         self.draw(job.seed).map(|draw| &draw.costs)
     }
 
-    /// Describes the accepted draws that runs use, with a hash of all of them; `None` if runs use none.
+    /// Describes the accepted draws that runs use, with a hash of all of them and of their model; `None` if runs use none.
     pub fn ensemble(&self) -> Option<String> {
         match self.draws {
             DrawsKind::None => None,
             DrawsKind::Accepted => {
                 let draws = &self.experiment.draws;
-                let hash = draws.accepted.iter().fold(Fnv1a64::new(), |hash, draw| {
-                    hash.write(format!("{:?}", draw.costs).as_bytes())
+                let model = Fnv1a64::new().write(draws.model.as_bytes());
+                let hash = draws.accepted.iter().fold(model, |hash, draw| {
+                    hash.write(format!("{:?}{:?}", draw.costs, draw.parameters).as_bytes())
                 });
                 Some(format!("ensemble of {} draws {hash}", draws.accepted.len()))
             }

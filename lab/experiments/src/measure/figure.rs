@@ -70,6 +70,12 @@ impl Figure {
         central(&self.values()).1
     }
 
+    /// Returns the least value of a seed and the greatest; `None` without seeds.
+    pub fn range(&self) -> Option<(f64, f64)> {
+        let values = || self.by_seed.values().copied();
+        Some((values().reduce(f64::min)?, values().reduce(f64::max)?))
+    }
+
     fn values(&self) -> Vec<f64> {
         self.by_seed.values().copied().collect()
     }

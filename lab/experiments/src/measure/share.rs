@@ -59,6 +59,12 @@ impl Share {
         self.0.iter().map(|(seed, parts)| (*seed, ratio(*parts)))
     }
 
+    /// Returns the same of seeds in which anything happened: a share of nothing cannot be judged.
+    pub fn judged(&self) -> impl Iterator<Item = (u64, f64)> {
+        let happened = self.0.iter().filter(|(_, (_, whole))| *whole > 0);
+        happened.map(|(seed, parts)| (*seed, ratio(*parts)))
+    }
+
     /// Returns the share over all seeds.
     pub fn value(&self) -> f64 {
         let add = |sum: (u64, u64), seed: &(u64, u64)| {

@@ -26,7 +26,7 @@ impl Parameters {
     /// Returns the tenant's limit, pages; none if there is none.
     pub(super) fn limit_pages(&self, cpus: usize) -> Option<u64> {
         let held = self.charge_pages * self.cycle_charges * cpus as u64;
-        (self.limit_percent > 0).then(|| held * self.limit_percent / 100)
+        (self.limit_percent > 0).then(|| held.saturating_mul(self.limit_percent) / 100)
     }
 }
 

@@ -39,6 +39,17 @@ fn figure(result: &VariantResult, name: &str) -> f64 {
 }
 
 #[test]
+fn the_largest_limit_is_no_small_one() {
+    let parameters = Parameters {
+        charge_pages: 1 << 20,
+        cycle_charges: 1 << 20,
+        limit_percent: 1_000_000,
+        ..load("near-limit")
+    };
+    assert_eq!(parameters.limit_pages(4_096), Some(u64::MAX / 100));
+}
+
+#[test]
 fn slots_that_are_too_few_are_walks_and_evictions() {
     for (groups, walks) in [(1, false), (6, true), (36, true)] {
         let parameters = Parameters {

@@ -1,7 +1,7 @@
 use super::*;
 use crate::experiment::PublishedRow;
 use crate::machine_info::{HostInfo, SimInfo};
-use crate::measure::{Metric, Share};
+use crate::measure::{Figure, Metric, Share, Unit};
 use crate::metrics::memcg_flush::*;
 use crate::verdict::{Basis, Row, Ruling, SEEDS_NEEDED};
 
@@ -87,6 +87,29 @@ fn what_did_not_run_is_not_judged() {
     let mut document = plan.document(0, host(), "a revision");
     document.conclude();
     assert!(document.holds() && document.expectations.is_empty());
+}
+
+#[test]
+fn no_reads_keep_no_promise() {
+    let plan = plan(MachineKind::Host, &[], 1);
+    let mut document = plan.document(0, host(), "a revision");
+    let combining = document.variants.iter_mut();
+    for variant in combining.filter(|it| it.name == "combining") {
+        let nothing = Metric::Ratio(Share::of(1, 0, 0));
+        variant.metrics.push(BROKEN_READS.name, nothing);
+    }
+    document.conclude();
+    assert!(document.expectations.is_empty());
+}
+
+#[test]
+fn the_range_of_a_figure_has_all_seeds() {
+    let mut figure = Figure::of(Unit::Ns, 1, 1.0);
+    (2..=20).for_each(|seed| figure.merge(&Figure::of(Unit::Ns, seed, seed as f64)));
+    assert_eq!((figure.lo(), figure.hi()), (2.0, 19.0));
+    let mut variant = simulated(0, sim(384)).variants.remove(0);
+    variant.metrics.push(PAGE_NS.name, Metric::Figure(figure));
+    assert_eq!(variant.range(PAGE_NS.name), Some((1.0, 20.0)));
 }
 
 #[test]
@@ -232,6 +255,35 @@ fn a_document_states_no_value_for_what_each_seed_draws() {
     assert_eq!(stated(&["draws=none"]).as_integer(), Some(200_000));
     assert_eq!(stated(&["compute_ns=7"]).as_integer(), Some(7));
     assert_eq!(stated(&["load=workers"]).as_str(), Some("drawn"));
+}
+
+/// Or `compare` would take other draws for the same.
+#[test]
+fn an_ensemble_is_its_model_and_all_that_is_drawn() {
+    let ensemble = |change: &dyn Fn(&mut Experiment)| {
+        let mut experiment = experiment_named(EXPERIMENT).expect("the file");
+        change(&mut experiment);
+        let request = Request {
+            machine: MachineKind::Sim,
+            machine_keys: &[],
+            assignments: &[],
+            is_quick: false,
+            seeds: 1,
+        };
+        Plan::new(experiment, request).expect("a plan").ensemble()
+    };
+    let own = ensemble(&|_| ());
+    assert_eq!(own, ensemble(&|_| ()));
+    let raise = |value: Option<&mut u64>| *value.expect("a value") += 1;
+    type Change = fn(&mut Experiment, &dyn Fn(Option<&mut u64>));
+    let changes: [Change; 3] = [
+        |it, _| it.draws.model.push('0'),
+        |it, raise| raise(it.draws.accepted[3].costs.values_mut().next()),
+        |it, raise| raise(it.draws.accepted[3].parameters.values_mut().next()),
+    ];
+    for (place, change) in changes.into_iter().enumerate() {
+        assert_ne!(own, ensemble(&|it| change(it, &raise)), "{place}");
+    }
 }
 
 /// As if the runs had been draws of what is uncertain.
