@@ -193,10 +193,10 @@ pub struct Verdict {
     pub reason: String,
 }
 
-/// Returns one number for each seed of a metric, by seed; `None` for metrics that keep none.
+/// Returns one number for each seed of a metric, by seed, but for shares of nothing; `None` for metrics that keep none.
 pub fn by_seed(metric: &Metric) -> Option<Vec<(u64, f64)>> {
     match metric {
-        Metric::Ratio(share) => Some(share.by_seed().collect()),
+        Metric::Ratio(share) => Some(share.judged().collect()),
         Metric::Figure(figure) => Some(figure.by_seed().collect()),
         Metric::Distribution(_) | Metric::Count(_) | Metric::Timeline(_) => None,
     }

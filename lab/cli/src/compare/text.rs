@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::compared::Compared;
 use crate::units::{counted, in_unit, quantity};
-use bursar_experiments::compare::rule::{SEEDS_NEEDED, false_alarms};
+use bursar_experiments::compare::rule::SEEDS_NEEDED;
 use bursar_experiments::compare::{Change, Comparison, Judgement};
 use bursar_experiments::machine_info::MachineKind;
 use bursar_term::grid::Grid;
@@ -138,19 +138,13 @@ fn summary(compared: &Compared, form: Markup) -> String {
         count(Judgement::TooFew),
         count(Judgement::Shown)
     )));
-    let chance: f64 = compared.comparisons.iter().map(by_chance).sum();
+    let chance: f64 = compared.comparisons.iter().map(|it| it.by_chance).sum();
     if chance >= 0.001 {
         text.push_str(&form.item(&format!(
             "if nothing had changed, at most {chance:.3} of them would be clearly worse by chance; more seeds make that fewer"
         )));
     }
     text
-}
-
-/// Number of figures that would be clearly worse by chance.
-fn by_chance(comparison: &Comparison) -> f64 {
-    let seeds = comparison.seeds.into_iter().min().unwrap_or(0);
-    false_alarms(comparison.judged(), seeds as usize)
 }
 
 fn said(judgement: Judgement) -> &'static str {

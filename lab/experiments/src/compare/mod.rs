@@ -87,6 +87,9 @@ pub struct Comparison {
     pub revisions: [String; 2],
     /// Figures that both have, in the order of the first.
     pub changes: Vec<Change>,
+    /// Number of figures that would be clearly worse by chance, if nothing had changed.
+    #[serde(skip)]
+    pub by_chance: f64,
     /// Entries that only one of them has, or that are of different kinds: `variant`, or `metric of variant`.
     pub unmatched: [Vec<String>; 2],
 }
@@ -95,10 +98,12 @@ impl Comparison {
     /// Compares every figure that both documents have.
     pub fn new(a: &Document, b: &Document) -> Self {
         let mut changes = Vec::new();
+        let mut by_chance = 0.0;
         for one in &a.variants {
             let Some(other) = variant(b, &one.name) else {
                 continue;
             };
+            let before = judged(&changes);
             for (name, metric) in one.metrics.iter() {
                 let seeds = [one, other].map(|variant| variant.ran_seeds.len());
                 if let Some(matching) = other.metrics.get(name) {
@@ -110,6 +115,8 @@ impl Comparison {
                     ));
                 }
             }
+            let seeds = rule::seeds(&one.ran_seeds, &other.ran_seeds);
+            by_chance += rule::false_alarms(judged(&changes) - before, seeds);
         }
         Self {
             experiment: a.experiment.clone(),
@@ -118,16 +125,9 @@ impl Comparison {
             seeds: [a.seeds, b.seeds],
             revisions: [a.revision.clone(), b.revision.clone()],
             changes,
+            by_chance,
             unmatched: [unmatched(a, b), unmatched(b, a)],
         }
-    }
-
-    /// Returns the number of figures that the rule could judge.
-    pub fn judged(&self) -> usize {
-        [Judgement::Better, Judgement::Worse, Judgement::Neither]
-            .into_iter()
-            .map(|judgement| self.count(judgement))
-            .sum()
     }
 
     /// Returns the number of figures with a judgement.
@@ -135,6 +135,12 @@ impl Comparison {
         let such = |change: &&Change| change.judgement == judgement;
         self.changes.iter().filter(such).count()
     }
+}
+
+/// Returns the number of figures that the rule could judge.
+fn judged(changes: &[Change]) -> usize {
+    let is_judged = |it: &&Change| !matches!(it.judgement, Judgement::TooFew | Judgement::Shown);
+    changes.iter().filter(is_judged).count()
 }
 
 /// Returns whether two documents are of one experiment, machine and set of parameters, except for the seed.
@@ -226,7 +232,9 @@ fn judge(name: &str, a: &Metric, b: &Metric, seeds: [usize; 2]) -> Vec<Change> {
             let figures = FIGURES.iter().map(|(figure, of_all, of_seed)| {
                 let [one, other] = [a, b].map(|it| {
                     let of_seed = |(seed, figures)| (seed, of_seed(&figures));
-                    it.by_seed().map(of_seed).collect::<Vec<_>>()
+                    // Figures of nothing are 0, and as good as can be.
+                    let of_seeds = it.by_seed().filter(|_| it.samples() > 0);
+                    of_seeds.map(of_seed).collect::<Vec<_>>()
                 });
                 let finding = match (one.is_empty(), other.is_empty()) {
                     (false, false) => rule::by_seed(&one, &other),

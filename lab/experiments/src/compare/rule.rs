@@ -71,6 +71,17 @@ pub fn by_seed(a: &[(u64, f64)], b: &[(u64, f64)]) -> Finding {
     agreement(&all.collect::<Vec<_>>(), "pairs of seeds")
 }
 
+/// Returns the number of seeds of either document that the rule looks at: those in common, or all if these are too few. Both are in
+/// order.
+pub fn seeds(a: &[u64], b: &[u64]) -> usize {
+    let common = b.iter().filter(|seed| a.binary_search(seed).is_ok());
+    let common = common.count();
+    match common >= SEEDS_NEEDED {
+        true => common,
+        false => a.len().min(b.len()),
+    }
+}
+
 fn agreement(pairs: &[(f64, f64)], what: &str) -> Finding {
     let count = |agrees: fn(&(f64, f64)) -> bool| pairs.iter().filter(|pair| agrees(pair)).count();
     let (up, down) = (count(|(a, b)| b > a), count(|(a, b)| b < a));

@@ -161,6 +161,16 @@ fn chance_is_what_it_is_said_to_be() {
         "{twenty}"
     );
     assert!(false_alarms(1, 1_000) < 1e-9);
+    // Twenty seeds each, of which eight are in common: those alone are compared.
+    let mut random = Random::new(7);
+    for (others, seeds) in [(0..20, 20), (12..32, 8), (13..33, 20)] {
+        let [a, b] = [0..20, others].map(|seeds| {
+            let share = Metric::Ratio(shares(&mut random, seeds.clone(), 0.5));
+            document(seeds, &[(BROKEN_READS.name, share)])
+        });
+        let compared = Comparison::new(&a, &b);
+        assert_eq!(compared.by_chance, false_alarms(1, seeds), "{compared:?}");
+    }
 }
 
 /// The rules' false alarms: at most once in 256 times by eight seeds in common, once in 1,800 by eight and eight others.
@@ -246,6 +256,31 @@ fn counts_are_shown_by_seed() {
     let [none, one] =
         [0, 1].map(|waits| document(0..8, &[(LOCK_WAITS.name, Metric::Count(waits))]));
     assert_eq!(Comparison::new(&none, &one).changes[0].change, None);
+}
+
+#[test]
+fn nothing_is_no_better_than_something() {
+    let [some, none] = [1, 0].map(|events| {
+        let mut share = Share::default();
+        let mut times = Metric::Distribution(Samples::new(Unit::Ns).distribution());
+        for seed in 0..8 {
+            share.merge(&Share::of(seed, events, 2 * events));
+            let mut of_seed = Samples::new(Unit::Ns);
+            of_seed.record_many(100, events);
+            let mut of_seed = of_seed.distribution();
+            of_seed.note_seed(seed);
+            times.merge(&Metric::Distribution(of_seed)).expect("times");
+        }
+        let share = (BROKEN_READS.name, Metric::Ratio(share));
+        document(0..8, &[share, (READ_LATENCY.name, times)])
+    });
+    for (a, b) in [(&some, &none), (&none, &some)] {
+        let changes = Comparison::new(a, b).changes;
+        assert_eq!(changes.len(), 4);
+        for change in changes {
+            assert_eq!(change.judgement, Judgement::TooFew, "{change:?}");
+        }
+    }
 }
 
 #[test]

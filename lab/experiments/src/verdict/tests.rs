@@ -137,6 +137,27 @@ fn one_seed_at_either_end_may_be_an_outlier() {
 }
 
 #[test]
+fn a_share_of_nothing_is_no_evidence() {
+    let rule = Rule::Share { tolerance: 0.05 };
+    for (seeds_of_nothing, expected) in [
+        (0, Some(Ruling::Reproduced)),
+        (1, Some(Ruling::Inconclusive)),
+        (SEEDS, None),
+    ] {
+        let mut share = Share::default();
+        for seed in 0..SEEDS {
+            let whole = if seed < seeds_of_nothing { 0 } else { 1_000 };
+            share.merge(&Share::of(seed, 0, whole));
+        }
+        let share = Metric::Ratio(share);
+        let mut verdict = verdict(rule.clone(), 0.01);
+        let is_judged = verdict.judge(|_, _| Some(&share), 1_000);
+        assert_eq!(is_judged, expected.is_some());
+        assert_eq!(verdict.verdict, expected, "{seeds_of_nothing}");
+    }
+}
+
+#[test]
 fn ratios_are_judged_by_their_range() {
     assert_eq!(ruling(1, |_| 2.4), Ruling::Reproduced);
     assert_eq!(ruling(1, |_| 1.4), Ruling::DirectionOnly);
