@@ -175,7 +175,11 @@ fn collect(
                 });
                 early.insert(number, result);
             }
-            Message::Panicked(panic) => resume_unwind(panic),
+            // The simulator says so when tasks are in a deadlock: nothing was printed yet.
+            Message::Panicked(panic) => match panic.downcast::<bursar_sim::Failure>() {
+                Ok(failure) => return Err(Failure::unavailable(failure)),
+                Err(panic) => resume_unwind(panic),
+            },
             Message::Interrupted => {}
         }
     }
@@ -227,4 +231,36 @@ fn document(name: &str, draws: &Draws) -> Result<String, Failure> {
         "# Draws of the cost model's uncertain constants and of the parameters in [uncertain] that fit the calibration rows of\n\
          # {name}.toml. Made by `bursar-lab calibrate {name}`; do not edit.\n{body}"
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use bursar_term::options::Color;
+
+    use super::*;
+
+    #[test]
+    fn tasks_that_are_stuck_are_said_to_be() {
+        let calibrate = Calibrate {
+            experiment: "memcg-stock".to_owned(),
+            keep: 1,
+            draws: 1,
+            seed: 1,
+        };
+        let global = Global {
+            output: None,
+            format: None,
+            color: Color::Never,
+            quiet: true,
+            verbose: false,
+        };
+        let (sender, receiver) = channel();
+        let stuck = bursar_sim::Failure::TooLong { steps: 7 };
+        let stuck = Message::Panicked(Box::new(stuck));
+        sender.send(stuck).expect("a receiver");
+        let progress = Progress::new(1, &global);
+        let failure = collect(&calibrate, &receiver, &AtomicBool::new(false), &progress);
+        let failure = failure.expect_err("no draws");
+        assert!(failure.message().contains('7'), "{}", failure.message());
+    }
 }

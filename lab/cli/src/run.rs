@@ -51,6 +51,7 @@ pub fn run(run: &Run, global: &Global) -> Result<ExitCode, Failure> {
     let seconds = progress.seconds();
     drop(progress);
     // An interruption or a failure leaves no document if there are no figures.
+    let mut written = Ok(());
     if done.documents.is_empty() {
         let _ = writeln!(
             std::io::stderr(),
@@ -62,10 +63,11 @@ pub fn run(run: &Run, global: &Global) -> Result<ExitCode, Failure> {
             }
         );
     } else {
-        show(&done.documents, shown, seconds, output, global)?;
+        written = show(&done.documents, shown, seconds, output, global);
     }
     let is_whole = done.failures.is_empty();
     report(done.failures);
+    written?;
     Ok(match (done.is_interrupted, is_whole) {
         (true, _) => ExitCode::from(INTERRUPTED),
         (false, false) => ExitCode::from(UNAVAILABLE),

@@ -165,7 +165,12 @@ fn the_ledger_grows_by_schedules_of_new_seeds() {
     let header = include_str!("../../docs/schedules.tsv").lines().next();
     std::fs::write(&file.0, "no ledger\n").expect("a file");
     assert_eq!(explore().status.code(), Some(2), "the file is none");
+    std::fs::write(&file.0, header.expect("a header")).expect("a file");
+    assert_eq!(explore().status.code(), Some(2), "its line has no end");
     std::fs::write(&file.0, format!("{}\n", header.expect("a header"))).expect("a file");
+    let ledger = ["explore", "quiesce", "--ledger", file.path()];
+    let over = ["-f", "json", "-o", file.path()];
+    assert_refused(&[&ledger[..], &over].concat(), 2, "would replace");
     for seed in ["1", "2"] {
         let text = succeeded(&explore());
         assert!(

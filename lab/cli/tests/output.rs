@@ -93,6 +93,21 @@ fn a_file_that_cannot_be_written_stays_and_the_table_is_shown() {
 }
 
 #[test]
+fn a_full_disk_hides_no_run_that_failed() {
+    let directory = Directory::new("failed");
+    let file = directory.file("out.json");
+    let arguments = "run vmstat-spread --quick -s load=stress -s variants=spread -s cpus=4 -s duration_ms=1000 -s scale=1024 \
+                     -s bytes_are_shared=false -s vm_mib=100,999999999 -o";
+    let mut arguments: Vec<_> = arguments.split_whitespace().collect();
+    arguments.push(text(&file));
+    let output = on_a_full_disk(&arguments);
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    for said in ["cannot write", "there is room for"] {
+        assert!(stderr(&output).contains(said), "{}", stderr(&output));
+    }
+}
+
+#[test]
 fn a_page_or_a_script_that_cannot_be_written_stays() {
     let directory = Directory::new("page");
     let result = result("page.json", &["-svariants=combining"]);

@@ -24,6 +24,13 @@ impl File {
         let text = fs::read_to_string(path);
         let text = text
             .map_err(|error| Failure::usage(format!("cannot read {}: {error}", path.display())))?;
+        if !text.ends_with('\n') {
+            // A row would be added to it, and no program could read the two apart.
+            return Err(Failure::usage(format!(
+                "{}: its last line has no end",
+                path.display()
+            )));
+        }
         let ledger = text.parse();
         let ledger = ledger
             .map_err(|error: String| Failure::usage(format!("{}: {error}", path.display())))?;

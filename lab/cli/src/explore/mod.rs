@@ -24,7 +24,7 @@ use bursar_check::explore::{Campaign, Document, Target, targets};
 use bursar_term::failure::{EXPECTATION_FAILED, Failure, INTERRUPTED};
 use bursar_term::interruption;
 use bursar_term::options::Global;
-use bursar_term::output::Output;
+use bursar_term::output::{self, Output};
 use bursar_term::progress::Progress;
 
 /// Explores, or runs one schedule again, and writes one document.
@@ -38,6 +38,7 @@ pub fn explore(explore: &Explore, global: &Global) -> Result<ExitCode, Failure> 
         ));
     }
     let is_json = global.is_json()?;
+    output::refuse_to_replace(&explore.ledger, global.output.as_deref())?;
     let output = Output::open(global)?;
     let mut ledger = explore
         .ledger

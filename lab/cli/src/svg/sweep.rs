@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use bursar_experiments::document::{Document, VariantResult};
+use bursar_experiments::machine_info::MachineInfo;
 use bursar_experiments::measure::Unit;
 use bursar_experiments::metrics::{MetricInfo, Of};
 
@@ -37,16 +38,25 @@ impl Sweep<'_> {
     }
 }
 
-/// Sweeps: for each experiment and each number in which its documents differ, the documents that differ in nothing else.
+/// Sweeps: for each experiment and each number in which its documents differ, the documents that differ in nothing else. Those of
+/// other hosts or cost models are not points of one sweep.
 pub fn sweeps(documents: &[Document]) -> Vec<Sweep<'_>> {
-    let mut experiments: Vec<&str> = documents.iter().map(|it| it.experiment.as_str()).collect();
-    experiments.dedup();
-    let of = |experiment: &str| -> Vec<_> {
-        let mine = documents.iter().filter(|it| it.experiment == experiment);
+    let origin = |it: &Document| match &it.machine {
+        MachineInfo::Host(_) => (it.experiment.clone(), it.machine.to_string()),
+        MachineInfo::Sim(sim) => (it.experiment.clone(), sim.model.clone()),
+    };
+    let mut origins: Vec<_> = Vec::new();
+    for document in documents {
+        if !origins.contains(&origin(document)) {
+            origins.push(origin(document));
+        }
+    }
+    let of = |of_these: (String, String)| -> Vec<_> {
+        let mine = documents.iter().filter(|it| origin(it) == of_these);
         mine.map(|document| (document, settings(document).into_iter().collect()))
             .collect()
     };
-    let all = experiments.into_iter().map(of);
+    let all = origins.into_iter().map(of);
     all.flat_map(|documents| of_experiment(&documents))
         .collect()
 }

@@ -1,3 +1,4 @@
+use bursar_experiments::machine_info::MachineInfo;
 use bursar_experiments::measure::{Metric, Unit};
 use bursar_experiments::metrics::memcg_flush::*;
 use bursar_experiments::metrics::vmstat_spread::*;
@@ -138,6 +139,13 @@ fn a_sweep_is_drawn_against_its_parameter() {
     assert_said(&points, &expected);
     // Two documents with two lines and two shares, and two figures of the sweep with four points.
     assert_eq!(marks(&points), [4, 8 + 8, 0]);
+    // Another cost model is no point of it.
+    let mut points = points;
+    let MachineInfo::Sim(sim) = &mut points[1].machine else {
+        unreachable!("it is simulated")
+    };
+    sim.model.push('2');
+    assert_eq!(sweeps(&points).len(), 0);
 }
 
 #[test]
