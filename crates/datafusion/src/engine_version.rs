@@ -126,9 +126,10 @@ pub(crate) const MAY_SET: [&str; 9] = [
     "datafusion.sql_parser.support_varchar_with_length",
 ];
 
-/// Functions whose value is as long as their arguments say, whatever the bytes of these. The last is another name of the one before.
+/// Functions whose value is as long as their arguments say, whatever the bytes of these. `list_repeat` and `list_resize` are other names of
+/// those before them.
 #[cfg(feature = "sql")]
-pub(crate) const SIZED_BY_ARGUMENTS: [&str; 7] = [
+pub(crate) const SIZED_BY_ARGUMENTS: [&str; 11] = [
     "repeat",
     "lpad",
     "rpad",
@@ -136,6 +137,11 @@ pub(crate) const SIZED_BY_ARGUMENTS: [&str; 7] = [
     "generate_series",
     "array_repeat",
     "list_repeat",
+    "array_resize",
+    "list_resize",
+    // To a type of fixed length.
+    "arrow_cast",
+    "arrow_try_cast",
 ];
 
 /// A source that must not be wrapped: the plan around it puts its rows there.

@@ -113,7 +113,20 @@ impl RefusalText {
 
 /// The text of a write that a limit of disk space refuses.
 pub(crate) fn no_space(refusal: &ChargeError) -> String {
-    let mut text = format!("{NO_SPACE}{refusal}");
+    let advice = ("disk space of ", "let fewer queries spill at a time");
+    of_charge(NO_SPACE, refusal, advice)
+}
+
+/// The text of a prepared statement that a limit refuses.
+#[cfg(feature = "sql")]
+pub(crate) fn no_plan(refusal: &ChargeError) -> String {
+    let begin = format!("{REFUSED}the plan of a prepared statement: ");
+    of_charge(&begin, refusal, ("", "prepare fewer statements at a time"))
+}
+
+/// The text of a charge that no request of a pool made. The tree has its heading, so that [`RefusalText::within`] can leave it out.
+fn of_charge(begin: &str, refusal: &ChargeError, (of, or): (&str, &str)) -> String {
+    let mut text = format!("{begin}{refusal}");
     if let ChargeError::LimitReached(reached) = refusal {
         // Writing to a string does not fail.
         let _ = write_tree_around(
@@ -123,10 +136,7 @@ pub(crate) fn no_space(refusal: &ChargeError) -> String {
             reached.largest_age,
         );
         let limited = printable(&reached.limited);
-        let _ = write!(
-            text,
-            "{HINT}Raise the limit of disk space of {limited}, or let fewer queries spill at a time"
-        );
+        let _ = write!(text, "{HINT}Raise the limit of {of}{limited}, or {or}");
     }
     text
 }

@@ -142,21 +142,23 @@ impl TenantSession {
     }
 
     /// Bounds the bytes of the values that functions of a statement make from lengths in it, together; 16 MiB unless set, a `range` of two
-    /// million numbers. These functions are `repeat`, `lpad`, `rpad`, `range`, `generate_series` and `array_repeat`. They reserve nothing, so
-    /// the bound holds before one runs.
+    /// million numbers. These functions are `repeat`, `lpad`, `rpad`, `range`, `generate_series`, `array_repeat` and `array_resize`. They reserve
+    /// nothing, so the bound holds before one runs. A cast to a type of fixed length counts as well, as in `NULL::BIGINT[1000000000]`.
     ///
     /// Each call counts once, with its constant arguments: literals, parameters with values, and expressions of these. A value takes
     ///
     /// * `repeat`: the bytes of its text times its number. A text that is not constant counts as one byte, or as what such a
     ///   function makes.
     /// * `array_repeat`: the same, but an element counts as 8 bytes or more.
+    /// * `array_resize`: its number of elements, of 8 bytes or more.
+    /// * `CAST`, `arrow_cast` and a parameter of `PREPARE`: the bytes of the type's fixed lengths, with elements of 8 bytes or more.
     /// * `lpad` and `rpad`: 4 bytes for each character of the length, whatever the text.
     /// * `range` and `generate_series`: 8 bytes for each element, if all arguments are constant. An interval of months and days with
     ///   different signs counts as without end. After `FROM`, both are tables: these make batches, and have no bound.
     ///
     /// **Not bounded** are lengths that are not constant, such as columns, also those of subqueries and views. A call whose arguments are not
     /// all constant makes such a value for each row of a batch. Arguments of table functions are evaluated while the statement is planned, so
-    /// none of these functions may be there.
+    /// none of these functions may be there, and no cast to a list.
     pub fn value_bytes_max(mut self, bytes: u64) -> Self {
         self.rules.value_bytes_max = bytes;
         self

@@ -1120,6 +1120,29 @@ async fn a_prepared_statement_runs_with_parameters_and_is_paid_for() {
 }
 
 #[tokio::test]
+async fn a_refused_plan_shows_a_tenant_nothing_of_others() {
+    let scene = scene(MAX);
+    let other = scene.memory.root().child("other", Limits::none()).unwrap();
+    let held = other.charge(MIB);
+    scene.memory.root().set_max(MIB);
+    let prepared = scene.tenant().prepare(None, "SELECT k FROM t").await;
+    let Err(TenantEngineError::DataFusion(error)) = prepared else {
+        panic!("there is no memory for it");
+    };
+    let refusal = RefusalText::of(&error).unwrap();
+    assert!(refusal.detail.contains("The tree around /:"), "{refusal:?}");
+    assert!(refusal.detail.contains("other"), "{refusal:?}");
+    let seen = refusal.within("/t");
+    assert!(!format!("{seen:?}").contains("other"), "{seen:?}");
+    assert_eq!(
+        seen.hint,
+        "Raise the limit of /, or prepare fewer statements at a time"
+    );
+    drop(held);
+    scene.assert_all_is_given_back().await;
+}
+
+#[tokio::test]
 async fn values_of_an_engine_have_a_bound() {
     let scene = scene(MAX);
     let engine = scene.builder().value_bytes_max(100).build();

@@ -15,6 +15,7 @@ use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use datafusion_functions_nested::range::{gen_series_udf, range_udf};
 use datafusion_functions_nested::repeat::array_repeat_udf;
+use datafusion_functions_nested::resize::array_resize_udf;
 
 const MIB: u64 = 1 << 20;
 
@@ -333,7 +334,12 @@ async fn a_prepared_statement_is_charged_until_it_is_deallocated() {
 impl Scene {
     /// Has a table of one text and one number, and the functions of lists.
     async fn with_functions(mut self) -> Self {
-        for function in [range_udf(), gen_series_udf(), array_repeat_udf()] {
+        for function in [
+            range_udf(),
+            gen_series_udf(),
+            array_repeat_udf(),
+            array_resize_udf(),
+        ] {
             self.context.register_udf(function.as_ref().clone());
         }
         let table = "CREATE TABLE t AS SELECT 'text' AS s, 7 AS n";
@@ -431,6 +437,42 @@ async fn a_value_that_a_statement_makes_has_a_bound() {
             "SELECT array_repeat(NULL, 9223372036854775807)",
             "array_repeat",
             endless,
+        ),
+        (
+            "SELECT array_resize(range(1), 3000000)",
+            "array_resize",
+            24_000_016,
+        ),
+        (
+            "SELECT list_resize(range(n), 3000000, NULL) FROM t",
+            "array_resize",
+            24_000_000,
+        ),
+        // Types of a fixed length.
+        (
+            "SELECT CAST(NULL AS BIGINT[2147483647])",
+            "CAST",
+            17_179_869_176,
+        ),
+        (
+            "SELECT TRY_CAST(NULL AS BIGINT[1000000][1000000]) FROM t",
+            "CAST",
+            8_000_000_000_000,
+        ),
+        (
+            "SELECT arrow_typeof(arrow_cast(NULL, 'FixedSizeBinary(2147483647)'))",
+            "arrow_cast",
+            2_147_483_647,
+        ),
+        (
+            "SELECT arrow_try_cast(n, 'FixedSizeList(3000000, Int64)') FROM t",
+            "arrow_try_cast",
+            24_000_000,
+        ),
+        (
+            "PREPARE p (BIGINT[3000000]) AS SELECT $1",
+            "a parameter",
+            24_000_000,
         ),
         // Inside each other, and beside each other.
         (
@@ -531,6 +573,8 @@ async fn shorter_values_and_other_lengths_are_not_refused() {
         "SELECT generate_series(DATE '1900-01-01', DATE '2100-01-01', INTERVAL '1 day')",
         "SELECT range(TIMESTAMP '2020-01-01', NULL, INTERVAL '1 second')",
         "SELECT array_repeat(1, -1)",
+        "SELECT array_resize(range(5), 1000), array_resize(range(5), NULL)",
+        "SELECT arrow_cast(1, 'Int32'), CAST(NULL AS BIGINT[5]) AS a, CAST(NULL AS BIGINT[]) AS b",
         // Lengths of columns.
         "SELECT repeat('x', n), lpad(s, n), range(n) FROM t",
         "SELECT repeat('x', (SELECT max(n) FROM t))",
@@ -602,6 +646,17 @@ async fn an_argument_of_a_table_function_makes_no_value() {
         let what = scene.forbidden(sql).await;
         assert_eq!(what, "repeat in an argument of a table function", "{sql}");
     }
+    for sql in [
+        "SELECT * FROM range(0, NULL::BIGINT[2147483647])",
+        "SELECT * FROM range(0, CAST(NULL AS BIGINT[2147483647][]))",
+    ] {
+        let what = scene.forbidden(sql).await;
+        assert_eq!(what, "a cast to a list in an argument of a table function");
+    }
+    let what = scene
+        .forbidden("SELECT * FROM range(0, arrow_cast(1, 'Int64'))")
+        .await;
+    assert_eq!(what, "arrow_cast in an argument of a table function");
     let sql = "SELECT * FROM range(0, cardinality(list_repeat(1, 20)))";
     assert!(scene.forbidden(sql).await.starts_with("list_repeat in"));
     assert_eq!(

@@ -15,7 +15,7 @@ use datafusion::logical_expr::{LogicalPlan, Statement};
 use super::error::TenantEngineError;
 use super::settings::Tenant;
 use super::stream::TenantStream;
-use crate::refusal::REFUSED;
+use crate::refusal::no_plan;
 use crate::tenant_session::{TenantSqlError, on_stack, prepared_bytes};
 
 /// A statement that a tenant has prepared. It may have parameters: `$1`, `$2` and so on. Its plan is charged to the tenant until the last
@@ -84,10 +84,9 @@ impl Tenant {
             }));
         }
         let bytes = prepared_bytes(text, shape);
-        let charge = self.group.try_charge(bytes as u64).map_err(|refusal| {
-            let text = format!("{REFUSED}the plan of a prepared statement: {refusal:#}");
-            DataFusionError::ResourcesExhausted(text)
-        })?;
+        let charge = self.group.try_charge(bytes as u64);
+        let charge =
+            charge.map_err(|refusal| DataFusionError::ResourcesExhausted(no_plan(&refusal)))?;
         let mut parameters = BTreeMap::new();
         for (name, kind) in plan.get_parameter_types()? {
             let number = name

@@ -7,7 +7,8 @@ use std::ops::ControlFlow;
 
 use datafusion::sql::parser::{CopyToSource, Statement};
 use datafusion::sql::sqlparser::ast::{
-    Expr, FunctionArg, ObjectName, Query, TableFactor, Visit, Visitor, visit_expressions,
+    Expr, FunctionArg, ObjectName, Query, TableFactor, TypedString, Visit, Visitor,
+    visit_expressions,
 };
 
 use super::TenantSqlError;
@@ -131,6 +132,14 @@ impl Visitor for Tables {
             _ => return ControlFlow::Continue(()),
         };
         visit_expressions(args, |expr| match expr {
+            // Perhaps of a fixed length.
+            Expr::Cast { data_type, .. } | Expr::TypedString(TypedString { data_type, .. })
+                if data_type.to_string().contains('[') =>
+            {
+                ControlFlow::Break(TenantSqlError::Forbidden {
+                    what: "a cast to a list in an argument of a table function".to_owned(),
+                })
+            }
             Expr::Function(call) => match last_name(&call.name).filter(|name| is_bounded(name)) {
                 Some(name) => ControlFlow::Break(TenantSqlError::Forbidden {
                     what: format!("{name} in an argument of a table function"),

@@ -8,9 +8,9 @@ use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion, TreeNodeVisitor
 use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::error::Result;
 use datafusion::execution::SessionState;
-use datafusion::logical_expr::expr::ScalarFunction;
+use datafusion::logical_expr::expr::{Cast, ScalarFunction, TryCast};
 use datafusion::logical_expr::simplify::SimplifyContext;
-use datafusion::logical_expr::{Expr, LogicalPlan};
+use datafusion::logical_expr::{Expr, LogicalPlan, Statement};
 use datafusion::optimizer::simplify_expressions::ExprSimplifier;
 
 use super::TenantSqlError;
@@ -46,7 +46,15 @@ pub(super) fn check_values(
         max,
         refused: None,
     };
-    plan.apply_with_subqueries(|node| node.apply_expressions(|expr| expr.visit(&mut values)))?;
+    plan.apply_with_subqueries(|node| {
+        if let LogicalPlan::Statement(Statement::Prepare(prepare)) = node {
+            for field in &prepare.fields {
+                // A parameter's value is cast to its type before it is in a plan.
+                values.add("a parameter", fixed_bytes(field.data_type()));
+            }
+        }
+        node.apply_expressions(|expr| expr.visit(&mut values))
+    })?;
     match values.refused {
         Some(function) => Err(TenantSqlError::ValueTooLarge {
             function,
@@ -69,20 +77,28 @@ impl TreeNodeVisitor<'_> for Values {
 
     /// Sees calls inside arguments first. So an argument that is evaluated here is within the bound.
     fn f_up(&mut self, expr: &Expr) -> Result<TreeNodeRecursion> {
-        if let Expr::ScalarFunction(call) = expr
-            && let Some(bytes) = self.bytes_of(call)
-        {
-            self.bytes = self.bytes.saturating_add(bytes);
-            if self.bytes > self.max {
-                self.refused = Some(call.name().to_owned());
-                return Ok(TreeNodeRecursion::Stop);
+        match expr {
+            Expr::ScalarFunction(call) => self.add(call.name(), self.bytes_of(call).unwrap_or(0)),
+            Expr::Cast(Cast { field, .. }) | Expr::TryCast(TryCast { field, .. }) => {
+                self.add("CAST", fixed_bytes(field.data_type()));
             }
+            _ => {}
         }
-        Ok(TreeNodeRecursion::Continue)
+        Ok(match self.refused {
+            Some(_) => TreeNodeRecursion::Stop,
+            None => TreeNodeRecursion::Continue,
+        })
     }
 }
 
 impl Values {
+    fn add(&mut self, function: &str, bytes: u64) {
+        if self.refused.is_none() {
+            self.bytes = self.bytes.saturating_add(bytes);
+            self.refused = (self.bytes > self.max).then(|| function.to_owned());
+        }
+    }
+
     /// Bytes of the value for one row; `None` if its length is not bounded or not constant, or DataFusion refuses it.
     fn bytes_of(&self, call: &ScalarFunction) -> Option<u64> {
         if !is_bounded(call.name()) {
@@ -101,6 +117,15 @@ impl Values {
         };
         match call.name() {
             "array_repeat" => times(repeated()?.max(ELEMENT_BYTES)),
+            "array_resize" => {
+                let filled = args.get(2).and_then(Option::as_ref);
+                let filled = filled.filter(|value| !value.is_null());
+                times(filled.map_or(0, bytes_of_constant).max(ELEMENT_BYTES))
+            }
+            "arrow_cast" | "arrow_try_cast" => {
+                let kind = args.get(1)?.as_ref()?.try_as_str()??;
+                Some(fixed_bytes(&kind.parse().ok()?))
+            }
             _ if is_null => None,
             "repeat" => times(repeated()?),
             "lpad" | "rpad" => times(CHARACTER_BYTES),
@@ -119,6 +144,31 @@ impl Values {
             Expr::Literal(value, _) => Some(value),
             _ => None,
         }
+    }
+}
+
+/// Bytes that each value of a type takes for its fixed length, also null: DataFusion makes an array of it.
+fn fixed_bytes(data_type: &DataType) -> u64 {
+    match data_type {
+        DataType::FixedSizeBinary(bytes) => u64::try_from(*bytes).unwrap_or(0),
+        DataType::FixedSizeList(field, length) => {
+            let width = field.data_type().primitive_width().unwrap_or(0) as u64;
+            let element = width.max(ELEMENT_BYTES).max(fixed_bytes(field.data_type()));
+            u64::try_from(*length).unwrap_or(0).saturating_mul(element)
+        }
+        DataType::Struct(fields) => {
+            let all = fields.iter().map(|field| fixed_bytes(field.data_type()));
+            all.fold(0, u64::saturating_add)
+        }
+        DataType::Dictionary(_, value) => fixed_bytes(value),
+        DataType::RunEndEncoded(_, values) => fixed_bytes(values.data_type()),
+        // A null list has no element, but one that is not null may have one.
+        DataType::List(field)
+        | DataType::LargeList(field)
+        | DataType::ListView(field)
+        | DataType::LargeListView(field)
+        | DataType::Map(field, _) => fixed_bytes(field.data_type()),
+        _ => 0,
     }
 }
 
