@@ -284,6 +284,16 @@ async fn connection(stream: TcpStream, server: Arc<Server>, (_counted, count): (
     tokio::select! {
         _ = serve(&mut socket, &handler) => {}
         () = closed(&stream) => {}
+        // Also of a client that does not read its answers.
+        () = late(&handler) => {}
+    }
+}
+
+/// Ends when the time to log in is over, if the client has not.
+async fn late(handler: &Handler) {
+    tokio::time::sleep(LOGIN).await;
+    if !handler.0.name().is_empty() {
+        std::future::pending().await
     }
 }
 
@@ -291,16 +301,10 @@ async fn serve(
     socket: &mut Framed<Wire, PgWireMessageServerCodec<Arc<session::Parsed>>>,
     handler: &Arc<Handler>,
 ) -> std::io::Result<()> {
-    let login = tokio::time::sleep(LOGIN);
-    tokio::pin!(login);
     socket.set_state(PgWireConnectionState::AwaitingSslRequest);
     loop {
         let is_login = handler.0.name().is_empty();
-        let message = tokio::select! {
-            () = &mut login, if is_login => return Ok(()),
-            message = socket.next() => message,
-        };
-        let message = match message {
+        let message = match socket.next().await {
             None | Some(Ok(PgWireFrontendMessage::Terminate(_))) => return Ok(()),
             Some(Ok(message)) => message,
             Some(Err(error)) => {

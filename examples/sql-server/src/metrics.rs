@@ -23,6 +23,8 @@ pub async fn serve(listener: TcpListener, server: Arc<Server>, limit: u64) {
             return;
         };
         let Ok((stream, _)) = listener.accept().await else {
+            // Such as too many open files.
+            tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
         };
         let (server, collector) = (server.clone(), collector.clone());

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-use bursar::{Group, Limits, Memory};
+use bursar::{Charge, ChargeError, Group, Limits, Memory};
 use bursar_arbiter::Arbiter;
 use bursar_datafusion::{
     History, PreparedQuery, RealBytes, Tenant, TenantEngine, TenantEngineError, View,
@@ -218,6 +218,11 @@ impl User {
     /// Plans a statement.
     pub async fn prepare(&self, text: &str) -> Result<PreparedQuery, TenantEngineError> {
         self.tenant.prepare(Some(&self.context), text).await
+    }
+
+    /// Charges what a connection keeps for the user.
+    pub fn charge(&self, bytes: u64) -> Result<Charge, ChargeError> {
+        self.group.try_charge(bytes)
     }
 
     /// The path below which the user sees groups.

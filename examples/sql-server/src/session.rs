@@ -1,8 +1,8 @@
 //! One connection: login, statements, and their end by cancel, timeout or a closed connection.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fmt::Debug;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -10,6 +10,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use bursar::Charge;
 use bursar_datafusion::PreparedQuery;
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::DataType;
@@ -26,8 +27,8 @@ use datafusion_postgres::pgwire::api::cancel::CancelHandler;
 use datafusion_postgres::pgwire::api::copy::CopyHandler;
 use datafusion_postgres::pgwire::api::portal::{Format, Portal, PortalExecutionState};
 use datafusion_postgres::pgwire::api::query::{
-    ExtendedQueryHandler, SimpleQueryHandler, send_execution_response, send_query_response,
-    send_ready_for_query,
+    ExtendedQueryHandler, SimpleQueryHandler, send_execution_response, send_partial_query_response,
+    send_query_response, send_ready_for_query,
 };
 use datafusion_postgres::pgwire::api::results::{
     DataRowEncoder, FieldFormat, FieldInfo, QueryResponse, Response, Tag,
@@ -42,7 +43,10 @@ use datafusion_postgres::pgwire::error::{PgWireError, PgWireResult};
 use datafusion_postgres::pgwire::messages::cancel::CancelRequest;
 use datafusion_postgres::pgwire::messages::copy::{CopyData, CopyDone};
 use datafusion_postgres::pgwire::messages::data::DataRow;
-use datafusion_postgres::pgwire::messages::extendedquery::{Execute, Parse, ParseComplete};
+use datafusion_postgres::pgwire::messages::extendedquery::{
+    Bind, BindComplete, Close, CloseComplete, Execute, Parse, ParseComplete, Sync as PgSync,
+    TARGET_TYPE_BYTE_STATEMENT,
+};
 use datafusion_postgres::pgwire::messages::response::{EmptyQueryResponse, TransactionStatus};
 use datafusion_postgres::pgwire::messages::simplequery::Query;
 use datafusion_postgres::pgwire::messages::startup::Authentication;
@@ -58,6 +62,13 @@ use crate::command::{self, Command};
 use crate::errors;
 use crate::server::{Server, User, lock};
 
+/// Most bytes of a command: nothing is charged for the settings that a session keeps.
+const COMMAND_BYTES_MAX: usize = 1024;
+/// Bytes that a statement or portal takes beside its texts and parameters. 512 is judgement.
+const KEPT_BYTES: usize = 512;
+/// Bytes of a parameter's type, or of the place of its value.
+const PARAMETER_BYTES: usize = 32;
+
 /// The state of a connection.
 pub struct Session {
     pub server: Arc<Server>,
@@ -69,8 +80,10 @@ pub struct Session {
     cancel: Arc<Notify>,
     /// `statement_timeout` in milliseconds, 0 for none.
     timeout_ms: AtomicU64,
-    /// Names of the prepared statements that it keeps.
-    prepared: Mutex<BTreeSet<String>>,
+    /// The prepared statements that it keeps, by name, each with its charge.
+    prepared: Mutex<BTreeMap<String, Charge>>,
+    /// The same of portals.
+    portals: Mutex<BTreeMap<String, Charge>>,
 }
 
 /// A handle of a session, which handles its client's messages.
@@ -93,6 +106,7 @@ impl Session {
             cancel: Arc::default(),
             timeout_ms: AtomicU64::new(0),
             prepared: Mutex::default(),
+            portals: Mutex::default(),
         })
     }
 
@@ -120,6 +134,10 @@ impl Session {
 
     async fn read(&self, text: &str) -> PgWireResult<Parsed> {
         match command::parse(text) {
+            Some(_) if text.len() > COMMAND_BYTES_MAX => Err(errors::error(
+                "54000",
+                format!("a command has at most {COMMAND_BYTES_MAX} bytes"),
+            )),
             Some(Ok(command)) => Ok(Parsed::Command(command)),
             Some(Err((code, text))) => Err(errors::error(code, text)),
             None => {
@@ -128,10 +146,23 @@ impl Session {
                     let prepared = user.prepare(&text).await;
                     prepared.map_err(|error| errors::of_statement(&error, &user.sees()))
                 });
-                let prepared = AbortOnDropHandle::new(planned).await;
+                let mut watch = self.watch();
+                let prepared = tokio::select! {
+                    prepared = AbortOnDropHandle::new(planned) => prepared,
+                    ended = poll_fn(|context| watch.poll(context)) => return Err(ended),
+                };
                 Ok(Parsed::Query(prepared.map_err(failed)??))
             }
         }
+    }
+
+    /// Charges a statement or portal that is about to be kept to the user.
+    fn charge(&self, name: &str, bytes: usize) -> PgWireResult<Charge> {
+        // The name is there three times.
+        let bytes = KEPT_BYTES + 3 * name.len() + bytes;
+        let charged = self.user()?.charge(bytes as u64);
+        charged
+            .map_err(|_| errors::error("53200", "there is no memory to keep a statement or portal"))
     }
 
     /// Runs a query, from its place in the user's queue on.
@@ -209,15 +240,15 @@ impl Session {
                 let mut prepared = lock(&self.prepared);
                 match name {
                     None => prepared
-                        .iter()
+                        .keys()
                         .for_each(|name| client.portal_store().rm_statement(name)),
-                    Some(name) if !prepared.contains(name) => {
+                    Some(name) if !prepared.contains_key(name) => {
                         let text = format!("prepared statement \"{name}\" does not exist");
                         return Err(errors::error("26000", text));
                     }
                     Some(name) => client.portal_store().rm_statement(name),
                 }
-                prepared.retain(|kept| name.as_ref().is_some_and(|name| kept != name));
+                prepared.retain(|kept, _| name.as_ref().is_some_and(|name| kept != name));
                 done("DEALLOCATE")
             }
             Command::Reset => done("RESET"),
@@ -539,12 +570,18 @@ impl QueryParser for Handler {
     }
 }
 
-async fn is_new<S>(portal: &Portal<S>) -> bool
-where
-    S: Clone,
-{
-    let state = portal.state();
-    matches!(*state.lock().await, PortalExecutionState::Initial)
+/// Refuses format codes that are neither none, one for all, nor one for each: pgwire would look for one that is not there.
+fn check_formats(codes: &[i16], count: usize) -> PgWireResult<()> {
+    match codes.len() > 1 && codes.len() != count {
+        true => Err(errors::error(
+            "08P01",
+            format!(
+                "bind message has {} formats for {count} values",
+                codes.len()
+            ),
+        )),
+        false => Ok(()),
+    }
 }
 
 fn wire_type(kind: &Option<DataType>) -> PgWireResult<Type> {
@@ -571,15 +608,93 @@ impl ExtendedQueryHandler for Handler {
             .name
             .clone()
             .unwrap_or_else(|| DEFAULT_NAME.to_owned());
+        let bytes = message.query.len() + PARAMETER_BYTES * message.type_oids.len();
+        let charge = self.0.charge(&name, bytes)?;
         match StoredStatement::parse(client, &message, self.query_parser()).await? {
             Some(statement) => client.portal_store().put_statement(Arc::new(statement)),
             None => client.portal_store().put_empty_statement(&name),
         }
-        lock(&self.0.prepared).insert(name);
+        lock(&self.0.prepared).insert(name, charge);
         client
             .feed(PgWireBackendMessage::ParseComplete(ParseComplete::new()))
             .await?;
         Ok(())
+    }
+
+    async fn on_bind<C>(&self, client: &mut C, message: Bind) -> PgWireResult<()>
+    where
+        C: ClientInfo + ClientPortalStore + Sink<PgWireBackendMessage> + Unpin + Send + Sync,
+        C::PortalStore: PortalStore<Statement = Self::Statement>,
+        C::Error: Debug,
+        PgWireError: From<<C as Sink<PgWireBackendMessage>>::Error>,
+    {
+        let statement = message.statement_name.as_deref().unwrap_or(DEFAULT_NAME);
+        let name = message.portal_name.as_deref().unwrap_or(DEFAULT_NAME);
+        let values = message.parameters.iter().flatten().map(|value| value.len());
+        let mut bytes = values.sum::<usize>() + PARAMETER_BYTES * message.parameters.len();
+        let found = client.portal_store().get_statement(statement);
+        if let Some(Entry::Value(statement)) = &found {
+            // The portal keeps the statement, also if that is closed or replaced.
+            bytes += statement.id.len() + PARAMETER_BYTES * statement.parameter_types.len();
+        }
+        let charge = self.0.charge(name, bytes)?;
+        match found {
+            Some(Entry::Value(statement)) => {
+                let columns = self.get_result_schema(&statement.statement, None)?.len();
+                check_formats(&message.parameter_format_codes, message.parameters.len())?;
+                check_formats(&message.result_column_format_codes, columns)?;
+                let portal = Portal::try_new(&message, statement)?;
+                client.portal_store().put_portal(Arc::new(portal));
+            }
+            Some(Entry::Empty) => client.portal_store().put_empty_portal(name),
+            None => return Err(PgWireError::StatementNotFound(statement.to_owned())),
+        }
+        lock(&self.0.portals).insert(name.to_owned(), charge);
+        client
+            .feed(PgWireBackendMessage::BindComplete(BindComplete::new()))
+            .await?;
+        Ok(())
+    }
+
+    async fn on_close<C>(&self, client: &mut C, message: Close) -> PgWireResult<()>
+    where
+        C: ClientInfo + ClientPortalStore + Sink<PgWireBackendMessage> + Unpin + Send + Sync,
+        C::PortalStore: PortalStore<Statement = Self::Statement>,
+        C::Error: Debug,
+        PgWireError: From<<C as Sink<PgWireBackendMessage>>::Error>,
+    {
+        let name = message.name.as_deref().unwrap_or(DEFAULT_NAME);
+        let kept = match message.target_type {
+            TARGET_TYPE_BYTE_STATEMENT => {
+                client.portal_store().rm_statement(name);
+                &self.0.prepared
+            }
+            _ => {
+                client.portal_store().rm_portal(name);
+                &self.0.portals
+            }
+        };
+        lock(kept).remove(name);
+        client
+            .feed(PgWireBackendMessage::CloseComplete(CloseComplete::new()))
+            .await?;
+        Ok(())
+    }
+
+    async fn on_sync<C>(&self, client: &mut C, _: PgSync) -> PgWireResult<()>
+    where
+        C: ClientInfo + ClientPortalStore + Sink<PgWireBackendMessage> + Unpin + Send + Sync,
+        C::PortalStore: PortalStore<Statement = Self::Statement>,
+        C::Error: Debug,
+        PgWireError: From<<C as Sink<PgWireBackendMessage>>::Error>,
+    {
+        let status = client.transaction_status();
+        if status != TransactionStatus::Transaction {
+            // Portals end with their transaction, and so do their queries.
+            client.portal_store().clear_portals();
+            lock(&self.0.portals).clear();
+        }
+        send_ready_for_query(client, status).await
     }
 
     async fn on_execute<C>(&self, client: &mut C, message: Execute) -> PgWireResult<()>
@@ -590,15 +705,30 @@ impl ExtendedQueryHandler for Handler {
         PgWireError: From<<C as Sink<PgWireBackendMessage>>::Error>,
     {
         let name = message.name.as_deref().unwrap_or(DEFAULT_NAME);
-        if let Some(Entry::Value(portal)) = client.portal_store().get_portal(name)
-            && message.max_rows == 0
-            && is_new(&portal).await
-        {
-            // Row by row: the way of pgwire collects them first.
-            let response = ExtendedQueryHandler::do_query(self, client, &portal, 0).await?;
-            send(client, response, false).await?;
-            *portal.state().lock().await = PortalExecutionState::Finished;
-            return Ok(());
+        // Below 1: all rows.
+        let rows_max = usize::try_from(message.max_rows).unwrap_or(0);
+        if let Some(Entry::Value(portal)) = client.portal_store().get_portal(name) {
+            let state = portal.state();
+            let mut state = state.lock().await;
+            if let PortalExecutionState::Initial = *state {
+                match ExtendedQueryHandler::do_query(self, client, &portal, rows_max).await? {
+                    Response::Query(rows) if rows_max > 0 => {
+                        *state = PortalExecutionState::Suspended(rows);
+                    }
+                    response => {
+                        send(client, response, false).await?;
+                        *state = PortalExecutionState::Finished;
+                        return Ok(());
+                    }
+                }
+            }
+            // Row by row: the way of pgwire collects them first, and allocates for as many as the client names.
+            if let PortalExecutionState::Suspended(rows) = &mut *state {
+                if !send_partial_query_response(client, rows, rows_max).await? {
+                    *state = PortalExecutionState::Finished;
+                }
+                return Ok(());
+            }
         }
         self._on_execute(client, message).await
     }
