@@ -282,6 +282,15 @@ async fn refusals_are_sentences() {
         deep.starts_with("the statement nests more than 10 levels"),
         "{deep}"
     );
+    // A type in a text is as deep.
+    let session = session.statement_bytes_max(1_000);
+    let kind = "List(".repeat(20) + "Int64" + &")".repeat(20);
+    let text = format!("SELECT arrow_cast(NULL, '{kind}') IS NULL");
+    let deep = session.sql(&text).await.err().unwrap().to_string();
+    assert!(
+        deep.starts_with("the statement nests more than 10 levels"),
+        "{deep}"
+    );
 }
 
 /// Literals of the longest statement that fits.
@@ -468,6 +477,21 @@ async fn a_value_that_a_statement_makes_has_a_bound() {
             "SELECT arrow_try_cast(n, 'FixedSizeList(3000000, Int64)') FROM t",
             "arrow_try_cast",
             24_000_000,
+        ),
+        (
+            "SELECT arrow_cast(NULL, 'FixedSizeList(1000000, Struct(\"a\": Int64, \"b\": Int64, \"c\": Int64))')",
+            "arrow_cast",
+            24_000_000,
+        ),
+        (
+            "SELECT CAST(array_repeat(NULL, 1000) AS BIGINT[1000][])",
+            "CAST",
+            endless,
+        ),
+        (
+            "SELECT array_resize(array_repeat(arrow_cast(NULL, 'FixedSizeBinary(1000)'), 1), 20000)",
+            "array_resize",
+            20_001_064,
         ),
         (
             "PREPARE p (BIGINT[3000000]) AS SELECT $1",

@@ -203,6 +203,9 @@ impl Session {
         C::PortalStore: PortalStore,
     {
         let done = |tag: &str| Ok(Response::Execution(Tag::new(tag)));
+        if matches!(command, Command::Commit | Command::Rollback) {
+            self.end_portals(client);
+        }
         match command {
             Command::Begin => Ok(Response::TransactionStart(Tag::new("BEGIN"))),
             Command::Commit if client.transaction_status() == TransactionStatus::Error => {
@@ -253,6 +256,16 @@ impl Session {
             }
             Command::Reset => done("RESET"),
         }
+    }
+
+    /// Ends all portals, and their queries, as the end of a transaction does.
+    fn end_portals<C>(&self, client: &C)
+    where
+        C: ClientPortalStore,
+        C::PortalStore: PortalStore,
+    {
+        client.portal_store().clear_portals();
+        lock(&self.portals).clear();
     }
 
     /// Refuses all but the end of a transaction after an error inside it.
@@ -487,6 +500,14 @@ impl SimpleQueryHandler for Handler {
         C::Error: Debug,
         PgWireError: From<<C as Sink<PgWireBackendMessage>>::Error>,
     {
+        // As in PostgreSQL: who asks anew wants no more rows of an unnamed portal.
+        match client.transaction_status() {
+            TransactionStatus::Transaction => {
+                client.portal_store().rm_portal(DEFAULT_NAME);
+                lock(&self.0.portals).remove(DEFAULT_NAME);
+            }
+            _ => self.0.end_portals(client),
+        }
         let statements = command::statements(&query.query);
         if statements.is_empty() {
             client
@@ -646,6 +667,13 @@ impl ExtendedQueryHandler for Handler {
                 let portal = Portal::try_new(&message, statement)?;
                 client.portal_store().put_portal(Arc::new(portal));
             }
+            Some(Entry::Empty) if !message.parameters.is_empty() => {
+                let count = message.parameters.len();
+                let text = format!(
+                    "bind message supplies {count} parameters, but prepared statement requires 0"
+                );
+                return Err(errors::error("08P01", text));
+            }
             Some(Entry::Empty) => client.portal_store().put_empty_portal(name),
             None => return Err(PgWireError::StatementNotFound(statement.to_owned())),
         }
@@ -690,9 +718,7 @@ impl ExtendedQueryHandler for Handler {
     {
         let status = client.transaction_status();
         if status != TransactionStatus::Transaction {
-            // Portals end with their transaction, and so do their queries.
-            client.portal_store().clear_portals();
-            lock(&self.0.portals).clear();
+            self.0.end_portals(client);
         }
         send_ready_for_query(client, status).await
     }

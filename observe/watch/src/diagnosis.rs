@@ -231,13 +231,13 @@ fn upkeep_herd(seen: &Seen, figures: &Figures) -> Verdict {
         return say(Answer::Absent, why, advice);
     }
     if meet < HERD_CPUS {
-        let advice = "None on this machine. With more CPUs there would be a herd: record a run, and `bursar-observe replay` it with \
-                      `-m sim:cpus=384`.";
+        let advice = "None on this machine: few CPUs meet. A larger one may have a herd: record a run, and `bursar-observe replay` it with \
+                      `-m sim:cpus=72`.";
         return say(Answer::Absent, why, advice);
     }
     let advice = match upkeep.duration_ns.p99 < WAIT_NS {
         true => {
-            "None that is urgent: the calls are short. With more CPUs the herd grows. `bursar-lab run vmstat-spread` \
+            "None that is urgent: the calls are short. With more CPUs more of them meet. `bursar-lab run vmstat-spread` \
              compares ways to spread it."
         }
         false => {

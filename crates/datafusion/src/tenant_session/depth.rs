@@ -158,6 +158,15 @@ pub(super) fn check_plan(plan: &LogicalPlan, levels_max: usize) -> Result<Shape,
                         levels =
                             levels.max(level + type_levels(field.data_type(), &mut shape.parts));
                     }
+                    // The optimizer makes it a cast.
+                    if let Expr::ScalarFunction(call) = expr
+                        && ["arrow_cast", "arrow_try_cast"].contains(&call.name())
+                        && let Some(Expr::Literal(kind, _)) = call.args.get(1)
+                        && let Some(Some(kind)) = kind.try_as_str()
+                        && let Ok(kind) = kind.parse::<DataType>()
+                    {
+                        levels = levels.max(level + type_levels(&kind, &mut shape.parts));
+                    }
                     if let Expr::Exists(Exists { subquery, .. })
                     | Expr::InSubquery(InSubquery { subquery, .. })
                     | Expr::SetComparison(SetComparison { subquery, .. })

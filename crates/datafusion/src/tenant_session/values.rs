@@ -120,7 +120,15 @@ impl Values {
             "array_resize" => {
                 let filled = args.get(2).and_then(Option::as_ref);
                 let filled = filled.filter(|value| !value.is_null());
-                times(filled.map_or(0, bytes_of_constant).max(ELEMENT_BYTES))
+                let element = match args.first()?.as_ref().map(ScalarValue::data_type) {
+                    Some(
+                        DataType::List(field)
+                        | DataType::LargeList(field)
+                        | DataType::FixedSizeList(field, _),
+                    ) => element_bytes(field.data_type()),
+                    _ => ELEMENT_BYTES,
+                };
+                times(filled.map_or(0, bytes_of_constant).max(element))
             }
             "arrow_cast" | "arrow_try_cast" => {
                 let kind = args.get(1)?.as_ref()?.try_as_str()??;
@@ -152,24 +160,50 @@ fn fixed_bytes(data_type: &DataType) -> u64 {
     match data_type {
         DataType::FixedSizeBinary(bytes) => u64::try_from(*bytes).unwrap_or(0),
         DataType::FixedSizeList(field, length) => {
-            let width = field.data_type().primitive_width().unwrap_or(0) as u64;
-            let element = width.max(ELEMENT_BYTES).max(fixed_bytes(field.data_type()));
+            let element = element_bytes(field.data_type());
             u64::try_from(*length).unwrap_or(0).saturating_mul(element)
         }
         DataType::Struct(fields) => {
             let all = fields.iter().map(|field| fixed_bytes(field.data_type()));
             all.fold(0, u64::saturating_add)
         }
+        DataType::Union(fields, _) => {
+            let all = fields
+                .iter()
+                .map(|(_, field)| fixed_bytes(field.data_type()));
+            all.fold(0, u64::saturating_add)
+        }
         DataType::Dictionary(_, value) => fixed_bytes(value),
         DataType::RunEndEncoded(_, values) => fixed_bytes(values.data_type()),
-        // A null list has no element, but one that is not null may have one.
+        // It may have any number of elements, also null ones.
         DataType::List(field)
         | DataType::LargeList(field)
         | DataType::ListView(field)
         | DataType::LargeListView(field)
-        | DataType::Map(field, _) => fixed_bytes(field.data_type()),
+        | DataType::Map(field, _) => match fixed_bytes(field.data_type()) {
+            0 => 0,
+            _ => u64::MAX,
+        },
         _ => 0,
     }
+}
+
+/// Bytes of an element of a list, also of a null one.
+fn element_bytes(data_type: &DataType) -> u64 {
+    let bytes = match data_type {
+        DataType::Struct(fields) => {
+            let all = fields.iter().map(|field| element_bytes(field.data_type()));
+            all.fold(0, u64::saturating_add)
+        }
+        DataType::Union(fields, _) => {
+            let all = fields
+                .iter()
+                .map(|(_, field)| element_bytes(field.data_type()));
+            all.fold(0, u64::saturating_add)
+        }
+        other => (other.primitive_width().unwrap_or(0) as u64).max(fixed_bytes(other)),
+    };
+    bytes.max(ELEMENT_BYTES)
 }
 
 fn bytes_of_constant(value: &ScalarValue) -> u64 {

@@ -24,7 +24,7 @@ impl File {
         let text = fs::read_to_string(path);
         let text = text
             .map_err(|error| Failure::usage(format!("cannot read {}: {error}", path.display())))?;
-        if !text.ends_with('\n') {
+        if !text.is_empty() && !text.ends_with('\n') {
             // A row would be added to it, and no program could read the two apart.
             return Err(Failure::usage(format!(
                 "{}: its last line has no end",

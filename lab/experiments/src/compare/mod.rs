@@ -70,6 +70,9 @@ pub struct Change {
     pub judgement: Judgement,
     /// Reason of the judgement.
     pub reason: String,
+    /// Number of seeds of either document that the rule looked at.
+    #[serde(skip)]
+    pub seeds: usize,
 }
 
 /// Two documents of one experiment, machine and parameters.
@@ -98,12 +101,10 @@ impl Comparison {
     /// Compares every figure that both documents have.
     pub fn new(a: &Document, b: &Document) -> Self {
         let mut changes = Vec::new();
-        let mut by_chance = 0.0;
         for one in &a.variants {
             let Some(other) = variant(b, &one.name) else {
                 continue;
             };
-            let before = judged(&changes);
             for (name, metric) in one.metrics.iter() {
                 let seeds = [one, other].map(|variant| variant.ran_seeds.len());
                 if let Some(matching) = other.metrics.get(name) {
@@ -115,9 +116,11 @@ impl Comparison {
                     ));
                 }
             }
-            let seeds = rule::seeds(&one.ran_seeds, &other.ran_seeds);
-            by_chance += rule::false_alarms(judged(&changes) - before, seeds);
         }
+        let is_judged =
+            |it: &&Change| !matches!(it.judgement, Judgement::TooFew | Judgement::Shown);
+        let judged = changes.iter().filter(is_judged);
+        let by_chance = judged.map(|it| rule::false_alarms(1, it.seeds)).sum();
         Self {
             experiment: a.experiment.clone(),
             machine: a.machine.clone(),
@@ -135,12 +138,6 @@ impl Comparison {
         let such = |change: &&Change| change.judgement == judgement;
         self.changes.iter().filter(such).count()
     }
-}
-
-/// Returns the number of figures that the rule could judge.
-fn judged(changes: &[Change]) -> usize {
-    let is_judged = |it: &&Change| !matches!(it.judgement, Judgement::TooFew | Judgement::Shown);
-    changes.iter().filter(is_judged).count()
 }
 
 /// Returns whether two documents are of one experiment, machine and set of parameters, except for the seed.
@@ -219,6 +216,7 @@ fn judge(name: &str, a: &Metric, b: &Metric, seeds: [usize; 2]) -> Vec<Change> {
         },
         judgement: judgement(better, finding.shift),
         reason: finding.reason,
+        seeds: finding.seeds,
     };
     match (a, b) {
         (Metric::Ratio(_), Metric::Ratio(_)) | (Metric::Figure(_), Metric::Figure(_))

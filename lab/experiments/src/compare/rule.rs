@@ -44,13 +44,8 @@ pub struct Finding {
     pub shift: Shift,
     /// The reason.
     pub reason: String,
-}
-
-impl Finding {
-    fn new(shift: Shift, reason: impl Into<String>) -> Self {
-        let reason = reason.into();
-        Self { shift, reason }
-    }
+    /// Number of seeds of either document that were looked at.
+    pub seeds: usize,
 }
 
 /// Applies the rule to values by seed, each seed once.
@@ -59,7 +54,7 @@ pub fn by_seed(a: &[(u64, f64)], b: &[(u64, f64)]) -> Finding {
     let same_seed = |&(seed, b): &(u64, f64)| Some((*of_a.get(&seed)?, b));
     let paired: Vec<(f64, f64)> = b.iter().filter_map(same_seed).collect();
     if paired.len() >= SEEDS_NEEDED {
-        return agreement(&paired, "seeds");
+        return agreement(&paired, "seeds", paired.len());
     }
     let fewer = a.len().min(b.len());
     if fewer < SEEDS_NEEDED {
@@ -68,21 +63,10 @@ pub fn by_seed(a: &[(u64, f64)], b: &[(u64, f64)]) -> Finding {
     let all = a
         .iter()
         .flat_map(|(_, a)| b.iter().map(move |(_, b)| (*a, *b)));
-    agreement(&all.collect::<Vec<_>>(), "pairs of seeds")
+    agreement(&all.collect::<Vec<_>>(), "pairs of seeds", fewer)
 }
 
-/// Returns the number of seeds of either document that the rule looks at: those in common, or all if these are too few. Both are in
-/// order.
-pub fn seeds(a: &[u64], b: &[u64]) -> usize {
-    let common = b.iter().filter(|seed| a.binary_search(seed).is_ok());
-    let common = common.count();
-    match common >= SEEDS_NEEDED {
-        true => common,
-        false => a.len().min(b.len()),
-    }
-}
-
-fn agreement(pairs: &[(f64, f64)], what: &str) -> Finding {
+fn agreement(pairs: &[(f64, f64)], what: &str, seeds: usize) -> Finding {
     let count = |agrees: fn(&(f64, f64)) -> bool| pairs.iter().filter(|pair| agrees(pair)).count();
     let (up, down) = (count(|(a, b)| b > a), count(|(a, b)| b < a));
     let needed = AGREEING * pairs.len() as f64;
@@ -92,20 +76,28 @@ fn agreement(pairs: &[(f64, f64)], what: &str) -> Finding {
         (up, down) if up >= down => (Shift::Unclear, up, "greater"),
         (_, down) => (Shift::Unclear, down, "less"),
     };
-    Finding::new(
+    Finding {
         shift,
-        format!("{side} in {agreeing} of {} {what}", pairs.len()),
-    )
+        reason: format!("{side} in {agreeing} of {} {what}", pairs.len()),
+        seeds,
+    }
 }
 
 fn too_few_seeds(seeds: usize) -> Finding {
-    let reason = format!("needs {SEEDS_NEEDED} seeds, has {seeds}");
-    Finding::new(Shift::TooFew, reason)
+    Finding {
+        shift: Shift::TooFew,
+        reason: format!("needs {SEEDS_NEEDED} seeds, has {seeds}"),
+        seeds,
+    }
 }
 
 /// Returns the finding for figures without values by seed.
 pub fn without_seeds() -> Finding {
-    Finding::new(Shift::TooFew, "has no values by seed")
+    Finding {
+        shift: Shift::TooFew,
+        reason: "has no values by seed".to_owned(),
+        seeds: 0,
+    }
 }
 
 /// Returns how many of a number of figures are clearly worse by chance, on average and at most, if nothing has changed

@@ -103,7 +103,8 @@ fn seeds_agree_or_they_do_not() {
         by_seed(&zeros, &seeds(&values)),
         Finding {
             shift: Shift::Up,
-            reason: "greater in 19 of 20 seeds".to_owned()
+            reason: "greater in 19 of 20 seeds".to_owned(),
+            seeds: 20,
         }
     );
     assert_eq!(by_seed(&seeds(&values), &zeros).shift, Shift::Down);
@@ -171,6 +172,16 @@ fn chance_is_what_it_is_said_to_be() {
         let compared = Comparison::new(&a, &b);
         assert_eq!(compared.by_chance, false_alarms(1, seeds), "{compared:?}");
     }
+    // Twenty seeds in common, in eight of which anything happened.
+    let [a, b] = [5, 6].map(|part| {
+        let mut share = Share::default();
+        for seed in 0..20 {
+            let whole = if seed < 8 { 10 } else { 0 };
+            share.merge(&Share::of(seed, part.min(whole), whole));
+        }
+        document(0..20, &[(BROKEN_READS.name, Metric::Ratio(share))])
+    });
+    assert_eq!(Comparison::new(&a, &b).by_chance, false_alarms(1, 8));
 }
 
 /// The rules' false alarms: at most once in 256 times by eight seeds in common, once in 1,800 by eight and eight others.
