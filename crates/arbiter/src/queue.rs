@@ -187,6 +187,7 @@ mod tests {
             }
         }
     }
+
     fn waiter(number: u64, bytes: u64) -> Waiter {
         Waiter {
             number,

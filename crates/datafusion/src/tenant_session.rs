@@ -151,8 +151,8 @@ impl TenantSession {
     ///   function makes.
     /// * `array_repeat`: the same, but an element counts as 8 bytes or more.
     /// * `array_resize`: its number of elements, of 8 bytes or more. One of a list that is not constant counts as 8.
-    /// * `CAST`, `arrow_cast` and a parameter of `PREPARE`: the bytes of the type's fixed lengths, with elements of 8 bytes or more. A list of such elements has no bound,
-    ///   as in `BIGINT[5][]`, and is refused.
+    /// * `CAST`, `arrow_cast` and a parameter of `PREPARE`: the bytes of the type's fixed lengths, with elements of 8 bytes or
+    ///   more. A list of such elements has no bound, as in `BIGINT[5][]`, and is refused.
     /// * `lpad` and `rpad`: 4 bytes for each character of the length, whatever the text.
     /// * `range` and `generate_series`: 8 bytes for each element, if all arguments are constant. An interval of months and days with
     ///   different signs counts as without end. After `FROM`, both are tables: these make batches, and have no bound.

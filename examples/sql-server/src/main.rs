@@ -42,7 +42,7 @@ use tokio_util::codec::Framed;
 
 use server::{Counted, Pool, Server, told};
 use session::{Handler, Session};
-use wire::{MESSAGE_BYTES_MAX, Wire, closed};
+use wire::{MESSAGE_BYTES_MAX, Wire, accept, closed};
 
 #[global_allocator]
 static HEAP: Charged<System> = Charged::new(System);
@@ -198,18 +198,11 @@ async fn run(args: Args, queries: Handle) -> Result<(), String> {
                 Ok(users) => println!("{users} users"),
                 Err(error) => eprintln!("sql-server: {error}: the old users stay"),
             },
-            accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => {
-                    // Counted before the next connection, so that exactly those beyond the limit get the error.
-                    let counted = Counted::new(&server);
-                    tokio::spawn(connection(stream, server.clone(), counted));
-                }
-                Err(error) => {
-                    // Such as too many open files.
-                    eprintln!("sql-server: cannot accept: {error}");
-                    tokio::time::sleep(Duration::from_millis(100)).await;
-                }
-            },
+            stream = accept(&listener) => {
+                // Counted before the next connection, so that exactly those beyond the limit get the error.
+                let counted = Counted::new(&server);
+                tokio::spawn(connection(stream, server.clone(), counted));
+            }
         }
     }
 }

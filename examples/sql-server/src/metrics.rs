@@ -10,6 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::server::{Server, lock};
+use crate::wire::accept;
 
 /// Scrapers at a time.
 const SCRAPERS_MAX: usize = 4;
@@ -22,11 +23,7 @@ pub async fn serve(listener: TcpListener, server: Arc<Server>, limit: u64) {
         let Ok(place) = places.clone().acquire_owned().await else {
             return;
         };
-        let Ok((stream, _)) = listener.accept().await else {
-            // Such as too many open files.
-            tokio::time::sleep(Duration::from_millis(100)).await;
-            continue;
-        };
+        let stream = accept(&listener).await;
         let (server, collector) = (server.clone(), collector.clone());
         tokio::spawn(async move {
             let answered = answer(stream, &server, &collector, limit);

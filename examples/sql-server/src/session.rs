@@ -62,11 +62,11 @@ use crate::command::{self, Command};
 use crate::errors;
 use crate::server::{Server, User, lock};
 
-/// Most bytes of a command: nothing is charged for the settings that a session keeps.
+/// Most bytes of a command: nothing is charged for the settings that a session keeps. 1,024 is judgement.
 const COMMAND_BYTES_MAX: usize = 1024;
 /// Bytes that a statement or portal takes beside its texts and parameters. 512 is judgement.
 const KEPT_BYTES: usize = 512;
-/// Bytes of a parameter's type, or of the place of its value.
+/// Bytes of a parameter's type, or of the place of its value: at most four words.
 const PARAMETER_BYTES: usize = 32;
 
 /// The state of a connection.

@@ -9,7 +9,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
-use tokio::net::TcpStream;
+use tokio::net::{TcpListener, TcpStream};
 
 /// Most bytes of a message before the client has logged in: startup messages and passwords.
 pub const LOGIN_BYTES_MAX: usize = 10_000;
@@ -17,6 +17,20 @@ pub const LOGIN_BYTES_MAX: usize = 10_000;
 pub const MESSAGE_BYTES_MAX: usize = 1 << 20;
 /// Codes of requests to encrypt, after which another message without a type comes.
 const ENCRYPT: [u32; 2] = [80_877_103, 80_877_104];
+
+/// Accepts a connection. While none can be accepted, it waits a moment between tries: nothing tells when files can be opened again.
+pub async fn accept(listener: &TcpListener) -> TcpStream {
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => return stream,
+            Err(error) => {
+                // Such as too many open files.
+                eprintln!("sql-server: cannot accept: {error}");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        }
+    }
+}
 
 pub struct Wire {
     stream: Arc<TcpStream>,

@@ -427,7 +427,7 @@ fn herd(seen: &Seen) -> Option<Herd> {
 }
 
 /// Ticks to which the kernel's timer wheel rounds a timer that is so many ticks ahead: levels of 64 slots, each eight times as
-/// coarse as the one before.
+/// coarse as the one before. The lab's `wheel_granularity` says the same, and this crate does without the lab.
 fn grain(ahead: f64) -> f64 {
     let (mut grain, mut reach) = (1.0, 63.0);
     while reach <= ahead {

@@ -3,7 +3,7 @@
 //! A function allocates its whole value in one call, and reserves nothing. The optimizer calls a function of constants when it plans, and
 //! keeps all values. So the check comes before, and adds up the calls of a statement.
 
-use datafusion::arrow::datatypes::{DataType, IntervalUnit, TimeUnit};
+use datafusion::arrow::datatypes::{DataType, FieldRef, IntervalUnit, TimeUnit};
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion, TreeNodeVisitor};
 use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::error::Result;
@@ -50,7 +50,7 @@ pub(super) fn check_values(
         if let LogicalPlan::Statement(Statement::Prepare(prepare)) = node {
             for field in &prepare.fields {
                 // A parameter's value is cast to its type before it is in a plan.
-                values.add("a parameter", fixed_bytes(field.data_type()));
+                values.add("a parameter", fixed_bytes(field.data_type(), 0));
             }
         }
         node.apply_expressions(|expr| expr.visit(&mut values))
@@ -80,7 +80,7 @@ impl TreeNodeVisitor<'_> for Values {
         match expr {
             Expr::ScalarFunction(call) => self.add(call.name(), self.bytes_of(call).unwrap_or(0)),
             Expr::Cast(Cast { field, .. }) | Expr::TryCast(TryCast { field, .. }) => {
-                self.add("CAST", fixed_bytes(field.data_type()));
+                self.add("CAST", fixed_bytes(field.data_type(), 0));
             }
             _ => {}
         }
@@ -125,14 +125,14 @@ impl Values {
                         DataType::List(field)
                         | DataType::LargeList(field)
                         | DataType::FixedSizeList(field, _),
-                    ) => element_bytes(field.data_type()),
+                    ) => fixed_bytes(field.data_type(), ELEMENT_BYTES),
                     _ => ELEMENT_BYTES,
                 };
                 times(filled.map_or(0, bytes_of_constant).max(element))
             }
             "arrow_cast" | "arrow_try_cast" => {
                 let kind = args.get(1)?.as_ref()?.try_as_str()??;
-                Some(fixed_bytes(&kind.parse().ok()?))
+                Some(fixed_bytes(&kind.parse().ok()?, 0))
             }
             _ if is_null => None,
             "repeat" => times(repeated()?),
@@ -155,55 +155,39 @@ impl Values {
     }
 }
 
-/// Bytes that each value of a type takes for its fixed length, also null: DataFusion makes an array of it.
-fn fixed_bytes(data_type: &DataType) -> u64 {
-    match data_type {
+/// Bytes that each value of a type takes for its fixed length, also null: DataFusion makes an array of it. An element of a list
+/// takes `least` bytes or more, and its width; what is no element takes none for these.
+fn fixed_bytes(data_type: &DataType, least: u64) -> u64 {
+    let bytes = match data_type {
         DataType::FixedSizeBinary(bytes) => u64::try_from(*bytes).unwrap_or(0),
         DataType::FixedSizeList(field, length) => {
-            let element = element_bytes(field.data_type());
+            let element = fixed_bytes(field.data_type(), ELEMENT_BYTES);
             u64::try_from(*length).unwrap_or(0).saturating_mul(element)
         }
-        DataType::Struct(fields) => {
-            let all = fields.iter().map(|field| fixed_bytes(field.data_type()));
-            all.fold(0, u64::saturating_add)
-        }
+        DataType::Struct(fields) => fixed_bytes_of_all(fields.iter(), least),
         DataType::Union(fields, _) => {
-            let all = fields
-                .iter()
-                .map(|(_, field)| fixed_bytes(field.data_type()));
-            all.fold(0, u64::saturating_add)
+            fixed_bytes_of_all(fields.iter().map(|(_, field)| field), least)
         }
-        DataType::Dictionary(_, value) => fixed_bytes(value),
-        DataType::RunEndEncoded(_, values) => fixed_bytes(values.data_type()),
+        DataType::Dictionary(_, value) => fixed_bytes(value, least),
+        DataType::RunEndEncoded(_, values) => fixed_bytes(values.data_type(), least),
         // It may have any number of elements, also null ones.
         DataType::List(field)
         | DataType::LargeList(field)
         | DataType::ListView(field)
         | DataType::LargeListView(field)
-        | DataType::Map(field, _) => match fixed_bytes(field.data_type()) {
+        | DataType::Map(field, _) => match fixed_bytes(field.data_type(), 0) {
             0 => 0,
             _ => u64::MAX,
         },
+        other if least > 0 => other.primitive_width().unwrap_or(0) as u64,
         _ => 0,
-    }
+    };
+    bytes.max(least)
 }
 
-/// Bytes of an element of a list, also of a null one.
-fn element_bytes(data_type: &DataType) -> u64 {
-    let bytes = match data_type {
-        DataType::Struct(fields) => {
-            let all = fields.iter().map(|field| element_bytes(field.data_type()));
-            all.fold(0, u64::saturating_add)
-        }
-        DataType::Union(fields, _) => {
-            let all = fields
-                .iter()
-                .map(|(_, field)| element_bytes(field.data_type()));
-            all.fold(0, u64::saturating_add)
-        }
-        other => (other.primitive_width().unwrap_or(0) as u64).max(fixed_bytes(other)),
-    };
-    bytes.max(ELEMENT_BYTES)
+fn fixed_bytes_of_all<'a>(fields: impl Iterator<Item = &'a FieldRef>, least: u64) -> u64 {
+    let all = fields.map(|field| fixed_bytes(field.data_type(), least));
+    all.fold(0, u64::saturating_add)
 }
 
 fn bytes_of_constant(value: &ScalarValue) -> u64 {

@@ -138,7 +138,7 @@ fn summary(compared: &Compared, form: Markup) -> String {
         count(Judgement::TooFew),
         count(Judgement::Shown)
     )));
-    let chance: f64 = compared.comparisons.iter().map(|it| it.by_chance).sum();
+    let chance: f64 = compared.comparisons.iter().map(Comparison::by_chance).sum();
     if chance >= 0.001 {
         text.push_str(&form.item(&format!(
             "if nothing had changed, at most {chance:.3} of them would be clearly worse by chance; more seeds make that fewer"

@@ -90,9 +90,6 @@ pub struct Comparison {
     pub revisions: [String; 2],
     /// Figures that both have, in the order of the first.
     pub changes: Vec<Change>,
-    /// Number of figures that would be clearly worse by chance, if nothing had changed.
-    #[serde(skip)]
-    pub by_chance: f64,
     /// Entries that only one of them has, or that are of different kinds: `variant`, or `metric of variant`.
     pub unmatched: [Vec<String>; 2],
 }
@@ -117,10 +114,6 @@ impl Comparison {
                 }
             }
         }
-        let is_judged =
-            |it: &&Change| !matches!(it.judgement, Judgement::TooFew | Judgement::Shown);
-        let judged = changes.iter().filter(is_judged);
-        let by_chance = judged.map(|it| rule::false_alarms(1, it.seeds)).sum();
         Self {
             experiment: a.experiment.clone(),
             machine: a.machine.clone(),
@@ -128,9 +121,16 @@ impl Comparison {
             seeds: [a.seeds, b.seeds],
             revisions: [a.revision.clone(), b.revision.clone()],
             changes,
-            by_chance,
             unmatched: [unmatched(a, b), unmatched(b, a)],
         }
+    }
+
+    /// Returns how many figures would be clearly worse by chance, on average and at most, if nothing had changed.
+    pub fn by_chance(&self) -> f64 {
+        let is_judged =
+            |it: &&Change| !matches!(it.judgement, Judgement::TooFew | Judgement::Shown);
+        let judged = self.changes.iter().filter(is_judged);
+        judged.map(|it| rule::false_alarms(1, it.seeds)).sum()
     }
 
     /// Returns the number of figures with a judgement.
