@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bursar::Limits;
 use bursar_serve::Server;
@@ -42,38 +42,26 @@ fn run() {
         HANDLED.fetch_add(1, Ordering::SeqCst);
     });
     let thread = server_thread();
-    let done = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while !done.load(Ordering::SeqCst) {
-                interrupt(thread);
-                std::thread::yield_now();
+    for request in 0..REQUESTS {
+        let mut stream = UnixStream::connect(server.path()).expect("it listens");
+        // In two parts, with an interruption between.
+        stream.write_all(b"GET /v1/tree HT").unwrap();
+        interrupt(thread);
+        stream.write_all(b"TP/1.1\r\n\r\n").unwrap();
+        let mut answer = Vec::new();
+        let mut part = vec![0; 997 + 8_192 * request];
+        loop {
+            interrupt(thread);
+            match stream.read(&mut part).expect("an answer") {
+                0 => break,
+                bytes => answer.extend_from_slice(&part[..bytes]),
             }
-        });
-        for request in 0..REQUESTS {
-            let mut stream = UnixStream::connect(server.path()).expect("it listens");
-            // In two parts, with interruptions between.
-            stream.write_all(b"GET /v1/tree HT").unwrap();
-            let before = HANDLED.load(Ordering::SeqCst);
-            while HANDLED.load(Ordering::SeqCst) == before {
-                std::thread::yield_now();
-            }
-            stream.write_all(b"TP/1.1\r\n\r\n").unwrap();
-            let mut answer = Vec::new();
-            let mut part = vec![0; 997 + 8_192 * request];
-            loop {
-                match stream.read(&mut part).expect("an answer") {
-                    0 => break,
-                    bytes => answer.extend_from_slice(&part[..bytes]),
-                }
-            }
-            let answer = String::from_utf8(answer).expect("text");
-            assert!(answer.starts_with("HTTP/1.1 200"));
-            assert!(answer.trim_end().ends_with("]}"), "it is whole");
-            assert_eq!(answer.matches("\"/tenant/g").count(), GROUPS);
         }
-        done.store(true, Ordering::SeqCst);
-    });
+        let answer = String::from_utf8(answer).expect("text");
+        assert!(answer.starts_with("HTTP/1.1 200"));
+        assert!(answer.trim_end().ends_with("]}"), "it is whole");
+        assert_eq!(answer.matches("\"/tenant/g").count(), GROUPS);
+    }
     drop((server, groups));
     world.settle();
 }
@@ -93,7 +81,15 @@ fn server_thread() -> libc::pid_t {
     }
 }
 
+/// Interrupts a thread once.
+///
+/// The caller goes on when the signal has been handled: signals without a pause would leave the thread no time for its work.
 fn interrupt(thread: libc::pid_t) {
-    // SAFETY: numbers only; a thread of this process that lives, or an error.
-    unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, libc::SIGURG) };
+    let before = HANDLED.load(Ordering::SeqCst);
+    // SAFETY: numbers only; a thread of this process that lives.
+    let failed = unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, libc::SIGURG) };
+    assert_eq!(failed, 0, "the server's thread lives");
+    while HANDLED.load(Ordering::SeqCst) == before {
+        std::thread::yield_now();
+    }
 }
