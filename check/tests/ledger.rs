@@ -39,9 +39,19 @@ fn rows_are_read_as_they_are_written_and_bad_ones_are_refused() {
     }
     assert!(row.to_string().parse::<Ledger>().is_err(), "no head");
     let mut ledger = Ledger::default();
-    assert_eq!(ledger.next_seed(), 1);
+    assert_eq!(ledger.next_seed(), Some(1));
     ledger.push(row.clone());
-    ledger.push(Row { seed: 3, ..row });
-    assert_eq!(ledger.next_seed(), 8);
+    ledger.push(Row {
+        seed: 3,
+        ..row.clone()
+    });
+    assert_eq!(ledger.next_seed(), Some(8));
+    let has = |sections, seed| ledger.has("fork", sections, "0123456789ab", seed);
+    assert!(has("atomic", 3) && !has("atomic", 4) && !has("restartable", 3));
     assert_eq!(ledger.sums()[&("fork", "atomic")], 2_000_000);
+    ledger.push(Row {
+        seed: u64::MAX,
+        ..row
+    });
+    assert_eq!(ledger.next_seed(), None);
 }

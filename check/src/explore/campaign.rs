@@ -205,10 +205,16 @@ impl Campaign {
         })
     }
 
-    /// Results of a target's pieces, up to the first failure.
+    /// Results of a target's pieces, up to the first failure or the first piece that an interruption left out: what is counted are the
+    /// first schedules.
     fn result(&self, target: usize, done: &[(Piece, Found)]) -> Result {
         let mut result = Result::new(&self.targets[target]);
-        for (_, found) in done.iter().filter(|(piece, _)| piece.target == target) {
+        let mut next = self.from;
+        for (piece, found) in done.iter().filter(|(piece, _)| piece.target == target) {
+            if piece.first != next {
+                break;
+            }
+            next += piece.count;
             result.add(&found.explored, found.stale);
             if found.stale.is_none() && found.explored.found.is_some() {
                 break;

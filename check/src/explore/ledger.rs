@@ -101,10 +101,18 @@ impl Ledger {
         self.rows.push(row);
     }
 
-    /// Lowest seed above all of the rows.
-    pub fn next_seed(&self) -> u64 {
+    /// Lowest seed above all of the rows; none if a row has the greatest.
+    pub fn next_seed(&self) -> Option<u64> {
         let seeds = self.rows.iter().map(|row| row.seed);
-        1 + seeds.max().unwrap_or(0)
+        seeds.max().unwrap_or(0).checked_add(1)
+    }
+
+    /// Whether schedules of a seed have been counted for a protocol and kind of sections at a commit.
+    pub fn has(&self, protocol: &str, sections: &str, commit: &str, seed: u64) -> bool {
+        self.rows.iter().any(|row| {
+            (&*row.protocol, &*row.sections, &*row.commit, row.seed)
+                == (protocol, sections, commit, seed)
+        })
     }
 
     /// Schedules of each protocol and kind of sections.

@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use unicode_width::UnicodeWidthChar;
+
 use crate::escape::escaped;
 use crate::width::{columns, wrapped};
 
@@ -9,6 +11,8 @@ use crate::width::{columns, wrapped};
 const GAP: usize = 2;
 /// Least width of a column of prose, characters, if it has as much to say.
 const PROSE_LEAST: usize = 24;
+/// Ends all colours.
+const RESET: &str = "\x1b[0m";
 
 /// A header and rows. The first column names what a row is about.
 pub struct Grid {
@@ -179,20 +183,47 @@ impl Grid {
     }
 }
 
-/// A text in pieces of at most `width` columns. Words that are longer are cut, so that the next column stays where it is.
+/// A text in pieces of at most `width` columns, which must be two or more. Words that are longer are cut, so that the next column
+/// stays where it is. All pieces have the indent of the text, as far as there is room, and each ends the colours that it begins.
 fn folded(text: &str, width: usize) -> Vec<String> {
-    let lines = wrapped(text, Some(width), "", "");
-    let pieces = lines.lines().flat_map(|line| -> Vec<String> {
-        let letters: Vec<char> = line.chars().collect();
-        match columns(line) <= width {
-            true => vec![line.to_owned()],
-            false => letters
-                .chunks(width)
-                .map(|it| it.iter().collect())
-                .collect(),
+    let words = text.trim_start_matches(' ');
+    let indent = " ".repeat((text.len() - words.len()).min(width / 2));
+    let room = width - indent.len();
+    let mut pieces = Vec::new();
+    let mut color = String::new();
+    for line in wrapped(words, Some(room), "", "").lines() {
+        let mut piece = color.clone();
+        let mut used = 0;
+        let mut letters = line.chars();
+        while let Some(letter) = letters.next() {
+            if letter == '\x1b' {
+                color = letter.to_string();
+                color.extend(letters.by_ref().take_while(|it| *it != 'm'));
+                color.push('m');
+                piece.push_str(&color);
+                if color == RESET {
+                    color.clear();
+                }
+                continue;
+            }
+            let wide = letter.width().unwrap_or(0);
+            if used + wide > room && used > 0 {
+                pieces.push(ended(&indent, &piece, &color));
+                piece = color.clone();
+                used = 0;
+            }
+            piece.push(letter);
+            used += wide;
         }
-    });
-    pieces.collect()
+        pieces.push(ended(&indent, &piece, &color));
+    }
+    pieces
+}
+
+/// A piece of a text, with the end of the colour that is on.
+fn ended(indent: &str, piece: &str, color: &str) -> String {
+    let end = if color.is_empty() { "" } else { RESET };
+    format!("{indent}{piece}{end}")
 }
 
 #[cfg(test)]
@@ -221,6 +252,29 @@ mod tests {
                  one          1      22  because words are many in here\n\
                  another    333       4\n"
             )
+        );
+    }
+
+    #[test]
+    fn a_name_that_is_cut_keeps_its_indent() {
+        assert_eq!(
+            folded("      query-1234567890", 20),
+            ["      query-12345678", "      90"]
+        );
+        assert_eq!(folded("         one two", 8), ["    one", "    two"]);
+    }
+
+    #[test]
+    fn pieces_are_cut_by_columns_and_end_their_colours() {
+        let wide = "\u{6f22}".repeat(12);
+        assert_eq!(folded(&wide, 9), vec!["\u{6f22}".repeat(4); 3]);
+        assert_eq!(
+            folded("\x1b[31mnot reproduced\x1b[0m", 8),
+            [
+                "\x1b[31mnot\x1b[0m",
+                "\x1b[31mreproduc\x1b[0m",
+                "\x1b[31med\x1b[0m"
+            ]
         );
     }
 

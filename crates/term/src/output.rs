@@ -46,6 +46,16 @@ impl Output {
         }
     }
 
+    /// Refuses a further file that is the document's: one would replace the other.
+    pub fn refuse_to_share(&self, further: Option<&Place>) -> Result<(), Failure> {
+        match (&self.file, further) {
+            (Some(own), Some(further)) if own.is_file_of(further) => Err(Failure::usage(format!(
+                "{own} and {further} are one file; name another one"
+            ))),
+            _ => Ok(()),
+        }
+    }
+
     /// Standard output, wherever the document goes.
     pub fn standard(global: &Global) -> Self {
         Self::of(None, global)

@@ -40,6 +40,15 @@ impl Place {
         Ok(Self { path, kind })
     }
 
+    /// Whether both are one file, which need not be there yet.
+    pub fn is_file_of(&self, other: &Self) -> bool {
+        let file = |it: &Self| match &it.kind {
+            Kind::File(path) => Some(path.clone()),
+            Kind::Stream(_) => None,
+        };
+        file(self).is_some() && file(self) == file(other)
+    }
+
     /// Writes what `write` writes.
     pub fn write(&self, write: impl FnOnce(&File) -> io::Result<()>) -> io::Result<()> {
         match &self.kind {
@@ -62,7 +71,13 @@ impl Kind {
             Ok(stream) => return Ok(Self::Stream(stream)),
             // Not a link to a file that does not exist: `path` itself is there.
             Err(error) if error.kind() == ErrorKind::NotFound && !path.is_symlink() => {
-                path.to_owned()
+                let directory = match path.parent() {
+                    Some(directory) if directory.as_os_str().is_empty() => Path::new("."),
+                    Some(directory) => directory,
+                    None => return Err(error),
+                };
+                let name = path.file_name().ok_or(error)?;
+                directory.canonicalize()?.join(name)
             }
             Err(error) => return Err(error),
         };
@@ -119,6 +134,15 @@ mod tests {
     use std::io::Write;
 
     use super::*;
+
+    #[test]
+    fn two_names_of_one_file_are_one_file() {
+        let of = |path: &str| Place::new(Path::new(path)).expect("it can be made");
+        assert!(of("one.json").is_file_of(&of("./one.json")));
+        assert!(!of("one.json").is_file_of(&of("two.json")));
+        let null = of("/dev/null");
+        assert!(!null.is_file_of(&null), "all may write to it");
+    }
 
     #[test]
     fn what_cannot_be_replaced_stays_and_nothing_is_left_beside_it() {

@@ -21,10 +21,19 @@ pub fn scaled(ns: f64) -> (f64, &'static str) {
 
 /// A ratio as a percentage. A share that is not 0 never looks like 0, nor one that is not 1 like 100 %.
 pub fn percent(ratio: f64) -> String {
+    if ratio < 0.0 {
+        let less = percent(-ratio);
+        return less
+            .strip_prefix("< ")
+            .map_or_else(|| format!("-{less}"), |least| format!("> -{least}"));
+    }
     match ratio * 100.0 {
         0.0 => "0 %".to_owned(),
         percent if percent < 0.01 => "< 0.01 %".to_owned(),
         100.0 => "100 %".to_owned(),
+        percent if percent >= 999.5 => format!("{} %", quantity(percent)),
+        percent if percent >= 100.05 => format!("{percent:.1} %"),
+        percent if percent > 100.0 => "> 100 %".to_owned(),
         percent if percent > 99.99 => "> 99.99 %".to_owned(),
         // One decimal would round to 100.
         percent if !(10.0..99.95).contains(&percent) => format!("{percent:.2} %"),
@@ -45,12 +54,13 @@ pub fn thousands(number: u64) -> String {
     apart
 }
 
-/// A number of things, which may be a mean: whole where it is large.
+/// A number of things, which may be a mean: whole where it is large. One that is not 0 never looks like 0.
 pub fn quantity(number: f64) -> String {
-    if number >= 999.5 {
-        thousands(number.round() as u64)
-    } else {
-        three_digits(number)
+    match number {
+        number if number < 0.0 => format!("-{}", quantity(-number)),
+        number if number >= 999.5 => thousands(number.round() as u64),
+        number if number > 0.0 && number < 0.005 => "< 0.01".to_owned(),
+        number => three_digits(number),
     }
 }
 
@@ -70,12 +80,24 @@ pub fn counted(number: impl TryInto<u64>, one: &str) -> String {
     }
 }
 
-/// A time that the user has to wait, in seconds, minutes or hours.
+/// A time that the user has to wait, in seconds, minutes or hours: at least that long.
 pub fn long_time(seconds: f64) -> String {
     if seconds <= 60.0 {
         return format!("{} s", seconds.max(1.0).ceil());
     }
-    let minutes = (seconds / 60.0).ceil() as u64;
+    in_minutes((seconds / 60.0).ceil() as u64)
+}
+
+/// A time that has passed, in seconds, minutes or hours, of which the last is not over.
+pub fn elapsed(seconds: f64) -> String {
+    match seconds {
+        seconds if seconds < 1.0 => "< 1 s".to_owned(),
+        seconds if seconds < 60.0 => format!("{} s", seconds.floor()),
+        seconds => in_minutes((seconds / 60.0) as u64),
+    }
+}
+
+fn in_minutes(minutes: u64) -> String {
     match (minutes / 60, minutes % 60) {
         (0, minutes) => format!("{minutes} min"),
         (hours, minutes) => format!("{} h {minutes} min", thousands(hours)),
@@ -115,6 +137,17 @@ mod tests {
     }
 
     #[test]
+    fn more_than_all_and_less_than_nothing_are_said() {
+        let shown = [1.000_01, 1.5, 12.0, -0.05, -1e-9].map(percent);
+        assert_eq!(
+            shown,
+            ["> 100 %", "150.0 %", "1,200 %", "-5.00 %", "> -0.01 %"]
+        );
+        let shown = [0.004, 0.01, 12.0, -1_234.0].map(quantity);
+        assert_eq!(shown, ["< 0.01", "0.01", "12.0", "-1,234"]);
+    }
+
+    #[test]
     fn thousands_are_apart() {
         assert_eq!(
             [0, 999, 1_000, 1_234_567].map(thousands),
@@ -141,5 +174,11 @@ mod tests {
         assert_eq!(super::long_time(39.1), "40 s");
         assert_eq!(super::long_time(61.0), "2 min");
         assert_eq!(super::long_time(3_600.0 * 26.5), "26 h 30 min");
+    }
+
+    #[test]
+    fn what_has_passed_is_rounded_down() {
+        let shown = [0.01, 1.9, 59.9, 61.0, 7_199.0].map(elapsed);
+        assert_eq!(shown, ["< 1 s", "1 s", "59 s", "1 min", "1 h 59 min"]);
     }
 }

@@ -9,7 +9,7 @@ use ratatui::widgets::{Paragraph, Sparkline};
 
 use crate::model::{Model, Row};
 use crate::stat;
-use bursar_term::units::{counted, long_time, quantity};
+use bursar_term::units::{counted, elapsed, quantity};
 use bursar_term::width::columns;
 
 /// Lines of the picture of the selected group's usage; a small terminal has none.
@@ -109,7 +109,7 @@ fn summary(model: &Model, notes: &Notes) -> String {
         Bytes::display_limit(top.limits.max.unwrap_or(u64::MAX)),
         bursar::printable(&document.program),
         document.pid,
-        long_time(document.uptime_ns as f64 / 1e9),
+        elapsed(document.uptime_ns as f64 / 1e9),
         counted(document.groups.len(), "group"),
     )
 }

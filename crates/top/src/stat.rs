@@ -14,7 +14,7 @@ use bursar_term::grid::Grid;
 use bursar_term::markup::Markup;
 use bursar_term::options::Global;
 use bursar_term::output::Output;
-use bursar_term::units::{counted, long_time, percent};
+use bursar_term::units::{counted, elapsed, percent};
 
 /// Groups that a table shows, unless -v is given.
 const ROWS: usize = 40;
@@ -102,7 +102,7 @@ pub fn waiter(waiter: &Waiter) -> [String; 4] {
     [
         bursar::printable(&waiter.path).into_owned(),
         Bytes(waiter.bytes).to_string(),
-        long_time(waiter.waited_ns as f64 / 1e9),
+        elapsed(waiter.waited_ns as f64 / 1e9),
         bursar::printable(&waiter.limited).into_owned(),
     ]
 }
@@ -138,7 +138,7 @@ pub fn decision(decision: &Decision) -> [String; 5] {
         decision
             .seen
             .map_or_else(String::new, |bytes| Bytes(bytes).to_string()),
-        long_time(decision.age_ns as f64 / 1e9),
+        elapsed(decision.age_ns as f64 / 1e9),
         bursar::printable(sake).into_owned(),
     ]
 }
@@ -170,11 +170,7 @@ fn left_behind(leftovers: &[Leftover], markup: Markup) -> String {
     let named = leftovers.iter().take(LEFTOVERS).map(|leftover| {
         let seconds = leftover.age_ns as f64 / 1e9;
         let path = bursar::printable(&leftover.path);
-        format!(
-            "{path} {} for {}",
-            Bytes(leftover.bytes),
-            long_time(seconds)
-        )
+        format!("{path} {} for {}", Bytes(leftover.bytes), elapsed(seconds))
     });
     let named: Vec<String> = named.collect();
     let more = match leftovers.len().saturating_sub(LEFTOVERS) {

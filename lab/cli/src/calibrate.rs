@@ -19,11 +19,12 @@ use bursar_sim::{CostModel, Settings, Simulator, Topology};
 
 use crate::args::Calibrate;
 use crate::machine::{self, costs};
-use bursar_term::failure::{Failure, INTERRUPTED};
+use bursar_term::failure::{EXPECTATION_FAILED, Failure, INTERRUPTED};
 use bursar_term::interruption;
 use bursar_term::options::Global;
 use bursar_term::output::Output;
 use bursar_term::progress::Progress;
+use bursar_term::units::counted;
 
 /// A row, and the plan that runs its load and variant.
 struct Target {
@@ -42,10 +43,21 @@ struct Trial {
     draws: u64,
 }
 
+/// The draw, if it fits.
+type Tried = Result<Option<Draw>, Failure>;
+
+/// What a search found.
+#[derive(Default)]
+struct Found {
+    draws: Draws,
+    /// Why the run of the next draw failed, which ended the search.
+    failure: Option<Failure>,
+}
+
 /// Message to the collecting thread.
 enum Message {
-    /// The draw of that number ended; a draw that passed is returned.
-    Ended(u64, Result<Option<Draw>, Failure>),
+    /// The draw of that number ended.
+    Ended(u64, Tried),
     /// A bug, to be shown as one.
     Panicked(Box<dyn Any + Send>),
     /// Look at the flag.
@@ -68,22 +80,36 @@ pub fn calibrate(calibrate: &Calibrate, global: &Global) -> Result<ExitCode, Fai
     let progress = Progress::new(calibrate.draws, global);
     progress.begin(&format!("draws of seed {}", calibrate.seed), "");
     start(trial, &sender);
-    let draws = collect(calibrate, &receiver, &is_interrupted, &progress)?;
+    let Found { draws, failure } = collect(calibrate, &receiver, &is_interrupted, &progress);
     drop(progress);
-    let code = match draws.interrupted {
-        true => ExitCode::from(INTERRUPTED),
-        false => ExitCode::SUCCESS,
+    let ended = match (failure, draws.interrupted) {
+        (Some(failure), _) => Err(failure),
+        (None, true) => Ok(ExitCode::from(INTERRUPTED)),
+        (None, false) => Ok(ExitCode::SUCCESS),
     };
-    if draws.interrupted && draws.accepted.is_empty() {
+    if !draws.interrupted && draws.accepted.is_empty() {
         let _ = writeln!(
             std::io::stderr(),
-            "interrupted before any draw fitted; nothing is written"
+            "none of {} fits; nothing is written",
+            counted(draws.tried, "draw")
         );
-        return Ok(code);
+        return Ok(ExitCode::from(EXPECTATION_FAILED));
+    }
+    if draws.interrupted && draws.accepted.is_empty() {
+        let why = if ended.is_err() {
+            "failed"
+        } else {
+            "interrupted"
+        };
+        let _ = writeln!(
+            std::io::stderr(),
+            "{why} before any draw fitted; nothing is written"
+        );
+        return ended;
     }
     let text = document(&calibrate.experiment, &draws)?;
     output.write(&text, |_| text.clone())?;
-    Ok(code)
+    ended
 }
 
 fn trial(calibrate: &Calibrate) -> Result<Trial, Failure> {
@@ -122,8 +148,12 @@ fn start(trial: Trial, sender: &Sender<Message>) {
                 }
                 let tried = catch_unwind(AssertUnwindSafe(|| trial.of(number)));
                 let message = match tried {
-                    Ok(result) => Message::Ended(number, result),
-                    Err(panic) => Message::Panicked(panic),
+                    Ok(tried) => Message::Ended(number, tried),
+                    // The simulator panics so when tasks are in a deadlock.
+                    Err(panic) => match panic.downcast::<bursar_sim::Failure>() {
+                        Ok(failure) => Message::Ended(number, Err(Failure::unavailable(failure))),
+                        Err(panic) => Message::Panicked(panic),
+                    },
                 };
                 if sender.send(message).is_err() {
                     return;
@@ -133,53 +163,56 @@ fn start(trial: Trial, sender: &Sender<Message>) {
     }
 }
 
-/// Takes results until enough draws fit, or all are tried, or the user wants no more. Results count in the order of their
-/// numbers and without gaps, so they are the same however many threads there are, and those of an interrupted search are
-/// those of a shorter one.
+/// Takes results until enough draws fit, all are tried, one fails, or the user wants no more.
+///
+/// Results count in the order of their numbers and without gaps, so they are the same however many threads there are. Those of a
+/// search that was interrupted, or that a failure ended, are those of a shorter one.
 fn collect(
     calibrate: &Calibrate,
     receiver: &Receiver<Message>,
     is_interrupted: &AtomicBool,
     progress: &Progress,
-) -> Result<Draws, Failure> {
-    let mut draws = Draws {
-        seed: calibrate.seed,
-        model: CostModel::default().hash(),
-        ..Draws::default()
-    };
-    let mut early: BTreeMap<u64, Option<Draw>> = BTreeMap::new();
+) -> Found {
+    let mut found = Found::default();
+    found.draws.seed = calibrate.seed;
+    found.draws.model = CostModel::default().hash();
+    let draws = &mut found.draws;
+    let mut early: BTreeMap<u64, Tried> = BTreeMap::new();
     let mut fitting = 0_u64;
     loop {
-        while let Some(ended) = early.remove(&draws.tried) {
+        while let Some(tried) = early.remove(&draws.tried) {
+            match tried {
+                Ok(fits) => draws.accepted.extend(fits),
+                Err(failure) => {
+                    draws.interrupted = true;
+                    found.failure = Some(failure);
+                    return found;
+                }
+            }
             draws.tried += 1;
-            draws.accepted.extend(ended);
             if draws.accepted.len() as u64 == calibrate.keep {
-                return Ok(draws);
+                return found;
             }
         }
         if draws.tried == calibrate.draws {
-            return Ok(draws);
+            return found;
         }
         // Relaxed: see where it is set.
         if is_interrupted.load(Ordering::Relaxed) {
             draws.interrupted = true;
-            return Ok(draws);
+            return found;
         }
         match receiver.recv().expect("the caller holds a sender") {
-            Message::Ended(number, result) => {
-                let result = result?;
-                fitting += u64::from(result.is_some());
-                progress.end(&match result {
-                    Some(_) => format!("draw {number} fits, {fitting} do"),
-                    None => format!("draw {number} does not fit"),
+            Message::Ended(number, tried) => {
+                fitting += u64::from(matches!(tried, Ok(Some(_))));
+                progress.end(&match tried {
+                    Ok(Some(_)) => format!("draw {number} fits, {fitting} do"),
+                    Ok(None) => format!("draw {number} does not fit"),
+                    Err(_) => format!("draw {number} fails"),
                 });
-                early.insert(number, result);
+                early.insert(number, tried);
             }
-            // The simulator says so when tasks are in a deadlock: nothing was printed yet.
-            Message::Panicked(panic) => match panic.downcast::<bursar_sim::Failure>() {
-                Ok(failure) => return Err(Failure::unavailable(failure)),
-                Err(panic) => resume_unwind(panic),
-            },
+            Message::Panicked(panic) => resume_unwind(panic),
             Message::Interrupted => {}
         }
     }
@@ -205,7 +238,7 @@ fn target(name: &str, row: PublishedRow) -> Result<Target, Failure> {
 
 impl Trial {
     /// The draw of that number with what it gave, if it passes all rows.
-    fn of(&self, number: u64) -> Result<Option<Draw>, Failure> {
+    fn of(&self, number: u64) -> Tried {
         let mut draw = draw(self.seed, number, &self.parameters, &self.costs);
         for Target { row, plan } in &self.targets {
             let job = plan.jobs()[0];
@@ -240,11 +273,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tasks_that_are_stuck_are_said_to_be() {
+    fn a_draw_that_fails_ends_the_search_and_loses_nothing() {
         let calibrate = Calibrate {
             experiment: "memcg-stock".to_owned(),
-            keep: 1,
-            draws: 1,
+            keep: 9,
+            draws: 9,
             seed: 1,
         };
         let global = Global {
@@ -255,12 +288,18 @@ mod tests {
             verbose: false,
         };
         let (sender, receiver) = channel();
-        let stuck = bursar_sim::Failure::TooLong { steps: 7 };
-        let stuck = Message::Panicked(Box::new(stuck));
-        sender.send(stuck).expect("a receiver");
+        let stuck = || Failure::unavailable(bursar_sim::Failure::TooLong { steps: 7 });
+        let fits = |number| Ok(Some(draw(1, number, &[], &[])));
+        for (number, tried) in [(3, fits(3)), (2, Err(stuck())), (0, fits(0)), (1, fits(1))] {
+            let message = Message::Ended(number, tried);
+            sender.send(message).expect("a receiver");
+        }
         let progress = Progress::new(1, &global);
-        let failure = collect(&calibrate, &receiver, &AtomicBool::new(false), &progress);
-        let failure = failure.expect_err("no draws");
+        let found = collect(&calibrate, &receiver, &AtomicBool::new(false), &progress);
+        let kept: Vec<_> = found.draws.accepted.iter().map(|it| it.number).collect();
+        assert_eq!((kept, found.draws.tried), (vec![0, 1], 2));
+        assert!(found.draws.interrupted);
+        let failure = found.failure.expect("what failed");
         assert!(failure.message().contains('7'), "{}", failure.message());
     }
 }

@@ -5,7 +5,7 @@ use crate::view::View;
 use crate::view::name_with_seeds;
 use bursar_experiments::document::{Document, VariantResult};
 use bursar_experiments::machine_info::MachineInfo;
-use bursar_experiments::measure::Metric;
+use bursar_experiments::measure::{Metric, Of};
 use bursar_term::grid::Grid;
 use bursar_term::markup::Markup;
 
@@ -74,15 +74,17 @@ fn cells(
     match metric {
         Metric::Distribution(distribution) => {
             let all = distribution.summary();
-            vec![
-                (format!("{name} p50"), shown(all.p50 as f64)),
-                (format!("{name} p99"), shown(all.p99 as f64)),
-            ]
+            let figures = [("p50", Of::P50), ("p99", Of::P99)].map(|(figure, of)| {
+                let number = all.number(of)?;
+                Some((format!("{name} {figure}"), shown(number)))
+            });
+            figures.into_iter().flatten().collect()
         }
-        Metric::Ratio(share) => vec![(name.to_owned(), shown(share.value()))],
         Metric::Count(count) => vec![(name.to_owned(), shown(variant.mean_count(*count)))],
-        Metric::Figure(figure) => vec![(name.to_owned(), shown(figure.value()))],
-        // Not a number.
-        Metric::Timeline(_) => Vec::new(),
+        // Of nothing, and of a timeline, there is no number.
+        Metric::Ratio(_) | Metric::Figure(_) | Metric::Timeline(_) => {
+            let value = metric.value().map(|value| (name.to_owned(), shown(value)));
+            value.into_iter().collect()
+        }
     }
 }

@@ -313,9 +313,9 @@ fn reads(document: &Document) -> Option<String> {
     let missed = |variant| -> Option<(String, String)> {
         let variant = of(document, variant)?;
         let (share, _) = variant.number(BROKEN_READS.name, Of::Value)?;
-        let (oldest, _) = variant.number(STALENESS.name, Of::Max)?;
-        let (pages, _) = variant.number(MISSING_UPDATES.name, Of::P99)?;
-        let (pages, oldest) = (thousands(pages as u64), nanoseconds(oldest));
+        let of_all = |metric, of| variant.number(metric, of).map_or(0.0, |(number, _)| number);
+        let pages = thousands(of_all(MISSING_UPDATES.name, Of::P99) as u64);
+        let oldest = nanoseconds(of_all(STALENESS.name, Of::Max));
         Some(match share {
             0.0 => ("none".to_owned(), String::new()),
             _ => (

@@ -39,11 +39,12 @@ pub fn timeline(document: &Document, moments: Moments, width: Option<usize>) -> 
         return (String::new(), String::new());
     }
     let title = format!(
-        "{} (up: CPU numbers; across: {}; {} stands for {} at once)",
+        "{} (up: CPU numbers; across: {}; {} stands for {} in {})",
         moments.title,
         nanoseconds(span_us as f64 * 1e3),
         BARS[BARS.len() - 1],
-        thousands(most)
+        thousands(most),
+        nanoseconds(span_us as f64 * 1e3 / columns as f64)
     );
     let blocks: Vec<_> = grids
         .iter()

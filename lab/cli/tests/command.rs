@@ -57,6 +57,25 @@ fn a_key_that_is_set_twice_is_refused() {
 }
 
 #[test]
+fn a_key_that_both_options_set_is_refused() {
+    let arguments = ["run", "memcg-flush", "-m", "sim:cpus=8", "-s", "cpus=4,8"];
+    assert_refused(&arguments, 2, "`cpus` is set by -m and by -s");
+}
+
+#[test]
+fn a_value_that_a_parameter_does_not_have_is_refused_as_the_users() {
+    for (given, said) in [
+        (
+            "read_file=oftn",
+            "parameter `read_file` cannot be that: unknown variant `oftn`",
+        ),
+        ("seed=9223372036854775807", "parameter `seed` is so large"),
+    ] {
+        assert_refused(&["run", "memcg-flush", "-s", given], 2, said);
+    }
+}
+
+#[test]
 fn lists_in_errors_fit_80_columns() {
     for arguments in [
         &["run", "-s", "reeders=3"][..],

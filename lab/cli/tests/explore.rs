@@ -189,6 +189,12 @@ fn the_ledger_grows_by_schedules_of_new_seeds() {
     );
     assert!(column(3).eq(["1", "1", "1", "1", "2", "2", "2", "2"].map(Some)));
     assert!(column(4).all(|schedules| schedules == Some("20")));
+    let again = [&ledger[..], &["--seed", "2", "--schedules", "20"]].concat();
+    assert_refused(&again, 2, "they would count twice");
+    let row = text.lines().nth(1).expect("a row");
+    let greatest = row.replace("\t1\t20", &format!("\t{}\t20", u64::MAX));
+    std::fs::write(&file.0, format!("{text}{greatest}\n")).expect("a ledger");
+    assert_refused(&ledger, 2, "the greatest seed");
 }
 
 #[test]

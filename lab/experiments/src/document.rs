@@ -123,7 +123,7 @@ impl VariantResult {
     /// Returns the values of the least seed and of the most, if a metric is one value a seed.
     pub fn range(&self, metric: &str) -> Option<(f64, f64)> {
         match self.metrics.get(metric)? {
-            Metric::Ratio(share) => Some((share.lo(), share.hi())),
+            Metric::Ratio(share) => share.judged().next().map(|_| (share.lo(), share.hi())),
             Metric::Figure(figure) => figure.range(),
             _ => None,
         }
@@ -179,8 +179,8 @@ impl Metrics {
         self.push(info.name, Metric::Count(count));
     }
 
-    /// Adds one number.
-    pub fn figure(&mut self, info: MetricInfo, seed: u64, value: f64) {
+    /// Adds one number; `None` for a mean of nothing.
+    pub fn figure(&mut self, info: MetricInfo, seed: u64, value: impl Into<Option<f64>>) {
         self.push(
             info.name,
             Metric::Figure(Figure::of(info.unit, seed, value)),
@@ -285,14 +285,12 @@ impl Document {
                 ));
             }
             for (name, metric) in variant.metrics.iter() {
+                let is_one = |seed: u64| seeds.binary_search(&seed).is_ok();
                 let is_of_seeds = match metric {
                     Metric::Ratio(share) => share.seeds().eq(seeds.iter().copied()),
-                    Metric::Figure(figure) => figure.seeds().eq(seeds.iter().copied()),
-                    // Documents from before distributions recorded their seeds have none.
-                    Metric::Distribution(all) => {
-                        let mut of_seeds = all.by_seed().map(|(seed, _)| seed).peekable();
-                        of_seeds.peek().is_none() || of_seeds.eq(seeds.iter().copied())
-                    }
+                    // A seed of which nothing was measured has no figure.
+                    Metric::Figure(figure) => figure.seeds().all(is_one),
+                    Metric::Distribution(all) => all.by_seed().all(|(seed, _)| is_one(seed)),
                     Metric::Timeline(timeline) => seeds.first() == Some(&timeline.seed()),
                     Metric::Count(_) => true,
                 };

@@ -169,7 +169,7 @@ pub struct Draws {
     /// Identity of the cost model whose ranges they were drawn from.
     #[serde(default)]
     pub model: String,
-    /// Whether the user ended the search before it had tried or kept the requested number.
+    /// Whether the user or a run that failed ended the search before it had tried or kept the requested number.
     #[serde(default, skip_serializing_if = "is_complete")]
     pub interrupted: bool,
     /// Draws that passed.

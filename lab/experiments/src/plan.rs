@@ -4,6 +4,7 @@ use std::fmt;
 
 use bursar_machine::Fnv1a64;
 use bursar_rig::timer::Timers;
+use toml::Table;
 
 use crate::all_experiments::{ALL, Parameters};
 use crate::document::{Document, ExpectationResult, Metrics, SCHEMA, VariantResult};
@@ -124,6 +125,8 @@ impl Plan {
             }
             settings.set(assignment).map_err(Error::Parameter)?;
         }
+        let read = |table: &Table| Parameters::read(&experiment.name, table).map(drop);
+        settings.check_set(read).map_err(Error::Parameter)?;
         let typed = |point: Point| {
             let parameters =
                 Parameters::read(&experiment.name, &point.parameters).map_err(Error::File)?;
@@ -138,7 +141,16 @@ impl Plan {
         let first_seed = points
             .first()
             .map_or(0, |(_, parameters)| parameters.seed());
-        let seeds = (0..request.seeds).map(|nth| first_seed.wrapping_add(nth));
+        // Documents and parameters have signed numbers.
+        let end = first_seed.checked_add(request.seeds);
+        if end.is_none_or(|end| end > i64::MAX as u64) {
+            return Err(Error::Parameter(ParameterError::Range {
+                key: SEED.to_owned(),
+                problem: "is so large that a later seed would not fit; the last may be 2^63 - 2"
+                    .to_owned(),
+            }));
+        }
+        let seeds = (0..request.seeds).map(|nth| first_seed + nth);
         let draws = settings.draws;
         Ok(Self {
             experiment,

@@ -256,6 +256,29 @@ impl<'a> Settings<'a> {
         Ok(())
     }
 
+    /// Refuses a value that the user set and `read` does not take: a word that the parameter does not have, or a number too large.
+    ///
+    /// # Errors
+    /// [`ParameterError::Range`].
+    pub(crate) fn check_set(
+        &self,
+        read: impl Fn(&Table) -> Result<(), String>,
+    ) -> Result<(), ParameterError> {
+        let all = self.set.iter().flat_map(|(key, values)| {
+            let one = move |value| (key, value);
+            values.iter().map(one)
+        });
+        for (key, value) in all {
+            let mut table = self.defaults.clone();
+            table.insert(key.clone(), value.clone());
+            read(&table).map_err(|error| ParameterError::Range {
+                key: key.clone(),
+                problem: format!("cannot be that: {}", error.lines().next().unwrap_or(&error)),
+            })?;
+        }
+        Ok(())
+    }
+
     /// Returns all combinations of the swept values. The last setting varies fastest, loads slowest.
     ///
     /// # Errors

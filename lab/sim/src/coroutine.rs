@@ -1,4 +1,4 @@
-//! Stackful coroutines: the one place where the simulator needs `unsafe`.
+//! Stackful coroutines.
 //!
 //! Code that runs on the simulated machine is written for threads. It calls [`suspend`] from deep inside, at any
 //! visible operation, and does not know of it. So each task has a stack of its own. corosensei switches stacks in a few

@@ -284,7 +284,8 @@ impl Engine {
     }
 }
 
-/// Work of a task. If the task is gone before it began, nothing of the work is dropped, as for a task that is given up.
+/// Work of a task. If the task is gone before it began, because of a fork or a failure, nothing of the work is dropped, as for a task
+/// that is given up: a drop may wait for a lock that nobody will give back.
 struct Body<'a>(Option<Box<dyn FnOnce() + Send + 'a>>);
 
 impl Body<'_> {
@@ -297,7 +298,8 @@ impl Body<'_> {
 
 impl Drop for Body<'_> {
     fn drop(&mut self) {
-        if with_engine(|engine| engine.forks() > 0) == Some(true) {
+        let is_given_up = with_engine(|engine| engine.forks() > 0 || engine.world.run.has_failed());
+        if is_given_up == Some(true) {
             std::mem::forget(self.0.take());
         }
     }

@@ -123,6 +123,13 @@ struct Outcome {
 /// Maximum depth of the bugs that PCT schedules look for: the number of events that must come in one order.
 const DEPTH_MAX: u64 = 5;
 
+/// Schedules whose numbers of steps stand for those of all (judgement). A scenario chooses its work by the schedule's number, and its
+/// kinds of work differ in length.
+const TYPICAL: usize = 16;
+
+/// Number of steps of typical schedules without any choice, those that are known.
+type TypicalSteps = [Option<u64>; TYPICAL];
+
 impl Explorer {
     /// Runs schedules `first..first + count` of `scenario` until one fails: a quarter of them random walks, the others
     /// PCT.
@@ -136,11 +143,12 @@ impl Explorer {
         count: u64,
         mut progress: impl FnMut(u64),
     ) -> Explored {
-        let typical_steps = self.typical_steps(scenario);
+        let mut typical = TypicalSteps::default();
         let mut steps = 0;
         for done in 0..count {
             let number = first + done;
-            let outcome = self.run(scenario, number, self.strategy(number, typical_steps));
+            let strategy = self.strategy(scenario, number, &mut typical);
+            let outcome = self.run(scenario, number, strategy);
             steps += outcome.steps;
             if let Err(failure) = outcome.result {
                 let found = self.shorten(scenario, number, failure, outcome.decisions);
@@ -164,10 +172,11 @@ impl Explorer {
     pub fn count(&self, scenario: &dyn Fn(&Sim, u64) -> bool, first: u64, count: u64) -> Counted {
         let has_happened = Cell::new(false);
         let noting = |machine: &Sim, variety| has_happened.set(scenario(machine, variety));
-        let typical_steps = self.typical_steps(&noting);
+        let mut typical = TypicalSteps::default();
         let mut counted = Counted::default();
         for number in first..first + count {
-            let outcome = self.run(&noting, number, self.strategy(number, typical_steps));
+            let strategy = self.strategy(&noting, number, &mut typical);
+            let outcome = self.run(&noting, number, strategy);
             counted.steps += outcome.steps;
             match outcome.result {
                 Ok(()) => counted.happened += u64::from(has_happened.get()),
@@ -186,7 +195,8 @@ impl Explorer {
             seed: schedule.seed,
             ..*self
         };
-        let strategy = explorer.strategy(schedule.number, explorer.typical_steps(scenario));
+        let mut typical = TypicalSteps::default();
+        let strategy = explorer.strategy(scenario, schedule.number, &mut typical);
         let mut outcome = explorer.run(scenario, schedule.number, strategy);
         if let Some(length) = schedule.length {
             outcome.decisions.truncate(length);
@@ -200,19 +210,26 @@ impl Explorer {
         })
     }
 
-    /// Number of steps of the schedule without any choice.
-    fn typical_steps(&self, scenario: &dyn Fn(&Sim, u64)) -> u64 {
-        self.run(scenario, 0, Strategy::Replay(Arc::new([]))).steps
-    }
-
-    fn strategy(&self, number: u64, steps: u64) -> Strategy {
+    /// Strategy of a schedule. PCT takes the length from one of the typical schedules; which one depends on the number alone, so that a
+    /// replay takes the same.
+    fn strategy(
+        &self,
+        scenario: &dyn Fn(&Sim, u64),
+        number: u64,
+        typical: &mut TypicalSteps,
+    ) -> Strategy {
         // PCT has found nearly all of the bugs found so far.
         if number.is_multiple_of(4) {
             return Strategy::RandomWalk;
         }
+        let like = number % TYPICAL as u64;
+        let without_choice = || {
+            self.run(scenario, like, Strategy::Replay(Arc::new([])))
+                .steps
+        };
         Strategy::Pct {
             depth: 1 + (number % DEPTH_MAX) as u32,
-            steps,
+            steps: *typical[like as usize].get_or_insert_with(without_choice),
         }
     }
 

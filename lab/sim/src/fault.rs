@@ -26,7 +26,7 @@ pub struct Chance {
     pub for_ns: u64,
 }
 
-/// The end of a task.
+/// The end of a task. It strikes the task of that number in each run of the simulator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kill {
     /// Number of the task in the run.

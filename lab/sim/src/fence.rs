@@ -62,6 +62,8 @@ pub(crate) fn shoot_down(engine: &Engine) {
     if let Some(timed) = engine.timed()
         && engine.is_scheduled()
     {
+        // Others have worked until now.
+        engine.sync();
         interrupt_all(&engine.world, timed);
     }
 }

@@ -179,6 +179,8 @@ fn lock_sleeping(world: &World, timed: &Timed, lock: LockId) -> bool {
         }
         times += 1;
         let owner = locks.with(lock, |state| state.owner);
+        // `NOBODY` has it if it was taken outside of tasks.
+        let owner = owner.filter(|owner| *owner != NOBODY);
         let owner_runs = owner
             .is_some_and(|owner| matches!(tasks.state_of(owner), State::Running | State::Spinning));
         if owner_runs && times == 1 {

@@ -12,8 +12,8 @@ pub enum Strategy {
     /// After each step any task that can run, each as likely as another.
     RandomWalk,
     /// Probabilistic concurrency testing (Burckhardt and others, ASPLOS 2010). Tasks have random priorities, and the
-    /// highest runs. At `depth - 1` random steps the running task becomes the lowest. Finds a bug that takes `depth`
-    /// ordered events with a probability of at least 1 in `tasks * steps^(depth-1)`.
+    /// highest runs. At `depth - 1` random steps the running task gets a priority below all first ones. Finds a bug that takes
+    /// `depth` ordered events with a probability of at least 1 in `tasks * steps^(depth-1)`, if a schedule has at most `steps`.
     Pct {
         /// Number of events that must come in order.
         depth: u32,
@@ -30,7 +30,7 @@ pub type Decision = u16;
 /// Maximum number of tasks that fit in a [`Decision`]; the number of CPUs must be below it.
 pub(crate) const DECISIONS_MAX: usize = 1 << 8;
 
-/// Number of switches of which one also moves a task to another CPU.
+/// Number of switches of which one also draws a CPU for the task that stops, its own among them.
 const MOVE_ONE_IN: u64 = 32;
 
 /// Strategy at work.

@@ -162,3 +162,27 @@ fn a_newer_constant_leaves_the_identity_of_the_model_alone() {
     let draws = include_str!("../../../experiments/memcg-flush.draws.toml");
     assert!(draws.contains(&identity), "the draws are of another model");
 }
+
+#[test]
+fn a_discard_takes_from_others_only_the_interrupt() {
+    let simulator = simulator();
+    let machine = &simulator.machine();
+    let (frames, mut span) = machine.reserve(&ReserveOptions::pages(1)).unwrap();
+    let mut block = span.take().unwrap();
+    let _ = frames.uninit(&mut block);
+    let mut other_ns = 0;
+    machine.run(vec![
+        Box::new(|| assert!(frames.discard(&mut block))),
+        Box::new(|| {
+            machine.compute(1_000);
+            other_ns = machine.now_ns();
+        }),
+    ]);
+    let CostModel {
+        page_free_ns,
+        fence_interrupt_ns,
+        ..
+    } = CostModel::default();
+    assert!(u64::from(SPAN_PAGES) * page_free_ns > 20_000);
+    assert!(other_ns <= 1_000 + fence_interrupt_ns, "{other_ns}");
+}

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bursar_machine::{AtomicWord, Event, Lock, Machine, MemoryOrder};
 use bursar_rig::Tasks;
 use bursar_sim::{
-    LockKind, Settings, Sim, SimEvent, SimMutex, SimSpin, SimWord, Simulator, Topology,
+    Failure, LockKind, Settings, Sim, SimEvent, SimMutex, SimSpin, SimWord, Simulator, Topology,
 };
 
 type Body<'a> = Box<dyn FnOnce() + Send + 'a>;
@@ -185,4 +185,18 @@ fn several_memories_keep_their_own_books() {
     assert_eq!(memories.each_ref().map(usage), [412, 416]);
     held.into_inner().unwrap().clear();
     assert_eq!(memories.each_ref().map(usage), [0, 0]);
+}
+
+#[test]
+fn a_lock_that_was_taken_outside_of_tasks_is_waited_for_in_vain() {
+    let simulator = Simulator::new(settings(2, 1));
+    let result = simulator.try_run(|machine| {
+        let mutex = SimMutex::new(());
+        let _held = mutex.lock();
+        machine.run(vec![Box::new(|| drop(mutex.lock()))]);
+    });
+    assert!(
+        matches!(result, Err(Failure::Deadlock { .. })),
+        "{result:?}"
+    );
 }

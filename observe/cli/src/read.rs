@@ -51,6 +51,7 @@ pub fn read(read: &Read, global: &Global) -> Result<ExitCode, Failure> {
     }
     let output = Output::open(global)?;
     let place = read.record.as_deref().map(Place::new).transpose()?;
+    output.refuse_to_share(place.as_ref())?;
     let symbols = read.kallsyms.as_deref().map(symbols).transpose()?;
     let mut seen = recordings::read_any(&read.file, symbols)?;
     if read.redact {

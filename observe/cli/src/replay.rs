@@ -83,7 +83,7 @@ pub fn replay(replay: &Replay, global: &Global) -> Result<ExitCode, Failure> {
             .into_iter()
             .map(|policies| (other, policies)),
     );
-    let runs = run_all(&load, &jobs, global)?;
+    let (runs, failed) = run_all(&load, &jobs, global)?;
     let document = Document::new(
         path,
         &recording,
@@ -103,7 +103,12 @@ pub fn replay(replay: &Replay, global: &Global) -> Result<ExitCode, Failure> {
         text::text,
         output,
     )?;
-    Ok(ExitCode::SUCCESS)
+    match failed.first() {
+        None => Ok(ExitCode::SUCCESS),
+        Some(why) => Err(Failure::unavailable(format!(
+            "a policy was left out: {why}"
+        ))),
+    }
 }
 
 /// The machine that is asked for, which has the ticks and the preemption of the recorded one.
@@ -139,12 +144,13 @@ fn topology(asked: &str, own: Topology) -> Result<Topology, Failure> {
 /// Figures of each draw, of one policy on one machine.
 type OfJob = Vec<Figures>;
 
-/// Does all runs: every job with every draw.
+/// Does all runs: every job with every draw. Leaves out policies of which a run failed, and returns why: figures are compared draw
+/// by draw, so those of the other draws would be compared with the wrong ones. Without the recorded policy there is nothing to compare.
 fn run_all(
     load: &Load,
     jobs: &[(Topology, Policies)],
     global: &Global,
-) -> Result<Vec<(Topology, Policies, OfJob)>, Failure> {
+) -> Result<(Vec<(Topology, Policies, OfJob)>, Vec<String>), Failure> {
     let ranges: Vec<Range> = CostModel::constants()
         .map(|constant| Range {
             name: constant.name.to_owned(),
@@ -177,15 +183,26 @@ fn run_all(
         }
     });
     drop(progress);
-    let mut all: Vec<_> = (jobs.iter())
-        .map(|(topology, policies)| (*topology, *policies, OfJob::new()))
-        .collect();
+    let stock = load.stock().policies;
+    let mut of_jobs: Vec<Result<OfJob, String>> = jobs.iter().map(|_| Ok(OfJob::new())).collect();
     let done = done.into_inner().unwrap_or_default();
     for ((job, _), result) in done {
-        let figures = result.map_err(Failure::unavailable)?;
-        all[job].2.push(figures);
+        match (&mut of_jobs[job], result) {
+            (Ok(all), Ok(figures)) => all.push(figures),
+            (of_job @ Ok(_), Err(why)) => *of_job = Err(why),
+            (Err(_), _) => {}
+        }
     }
-    Ok(all)
+    let mut failed = Vec::new();
+    let mut whole = Vec::new();
+    for ((topology, policies), of_job) in jobs.iter().zip(of_jobs) {
+        match of_job {
+            Ok(figures) => whole.push((*topology, *policies, figures)),
+            Err(why) if *policies == stock => return Err(Failure::unavailable(why)),
+            Err(why) => failed.push(why),
+        }
+    }
+    Ok((whole, failed))
 }
 
 fn run_one(

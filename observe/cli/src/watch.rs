@@ -90,6 +90,7 @@ pub fn watch(watch: &Watch, global: &Global) -> Result<ExitCode, Failure> {
     };
     // Before the run, so that a run is not lost to a wrong path.
     let place = watch.record.as_deref().map(Place::new).transpose()?;
+    output.refuse_to_share(place.as_ref())?;
     let tracefs = Tracefs::find().map_err(Failure::unavailable)?;
     // Declared before the session, so that the session ends first.
     let _janitor = janitor(&tracefs)?;

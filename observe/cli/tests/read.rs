@@ -161,6 +161,9 @@ fn what_cannot_be_read_is_refused_by_its_name() {
     refused("--record", &file, "would replace");
     let replacing = ["read", &file, "-f", "json", "-o", &file];
     assert_refused(&replacing, 2, "would replace");
+    let one = Scratch::new("read-one");
+    let both = ["read", &file, "--record", one.path(), "-o", one.path()];
+    assert_refused(&both, 2, "are one file");
     let cut = Scratch::new("read-cut.dat");
     let bytes = fs::read(&file).expect("the fixture");
     fs::write(&cut.0, &bytes[..30_000]).expect("a temporary file");

@@ -4,7 +4,7 @@ use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use bursar_check::explore::{Document, Ledger, Row};
+use bursar_check::explore::{Document, Ledger, Row, Target};
 use bursar_term::failure::Failure;
 use bursar_term::grid::Grid;
 use bursar_term::markup::Markup;
@@ -40,8 +40,24 @@ impl File {
         })
     }
 
-    pub fn next_seed(&self) -> u64 {
-        self.ledger.next_seed()
+    /// The seed whose schedules can be added: `asked`, or the lowest above all rows.
+    pub fn seed(&self, asked: Option<u64>, targets: &[Target]) -> Result<u64, Failure> {
+        let path = self.path.display();
+        let Some(seed) = asked.or_else(|| self.ledger.next_seed()) else {
+            let message = format!("{path}: a row has the greatest seed; choose one by --seed");
+            return Err(Failure::usage(message));
+        };
+        let is_there = |target: &&Target| {
+            let sections = target.sections_name();
+            self.ledger.has(target.name(), sections, REVISION, seed)
+        };
+        match targets.iter().find(is_there) {
+            None => Ok(seed),
+            Some(target) => Err(Failure::usage(format!(
+                "{path}: it has schedules of seed {seed} for {} at this commit, and they would count twice; leave --seed out",
+                target.name()
+            ))),
+        }
     }
 
     /// Adds a row for each result in which nothing failed.

@@ -45,11 +45,11 @@ pub fn explore(explore: &Explore, global: &Global) -> Result<ExitCode, Failure> 
         .as_deref()
         .map(ledger::File::open)
         .transpose()?;
-    let document = match explore.replay {
+    let (document, failure) = match explore.replay {
         Some(schedule) => {
             // One schedule has no part to show.
             interruption::catch(|| false)?;
-            Document::replay(&targets[0], schedule)
+            (Document::replay(&targets[0], schedule), None)
         }
         None => search(explore, targets, ledger.as_mut(), global)?,
     };
@@ -64,6 +64,9 @@ pub fn explore(explore: &Explore, global: &Global) -> Result<ExitCode, Failure> 
         false => table(output.terminal()),
     };
     output.write(&text, table)?;
+    if let Some(failure) = failure {
+        return Err(failure);
+    }
     Ok(if document.interrupted {
         ExitCode::from(INTERRUPTED)
     } else if document.is_as_expected() {
@@ -74,14 +77,18 @@ pub fn explore(explore: &Explore, global: &Global) -> Result<ExitCode, Failure> 
 }
 
 /// Explores all targets together, or for a ledger one after the other, so that each has a time of its own.
+///
+/// Returns what was found, and with it the first failure of another process or of the ledger: what was found is not lost to it.
 fn search(
     explore: &Explore,
     targets: Vec<Target>,
     mut ledger: Option<&mut ledger::File>,
     global: &Global,
-) -> Result<Document, Failure> {
-    let next_seed = ledger.as_ref().map_or(1, |file| file.next_seed());
-    let seed = explore.seed.unwrap_or(next_seed);
+) -> Result<(Document, Option<Failure>), Failure> {
+    let seed = match &ledger {
+        None => explore.seed.unwrap_or(1),
+        Some(file) => file.seed(explore.seed, &targets)?,
+    };
     let stop = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&stop);
     // Relaxed: nothing else is passed with it.
@@ -95,6 +102,7 @@ fn search(
             progress.advance(ended, name);
         })
     };
+    let mut unwritten = None;
     let document = match &mut ledger {
         None => run(&of_all),
         Some(file) => {
@@ -102,15 +110,14 @@ fn search(
             for campaign in of_all.apart() {
                 let began_s = progress.seconds();
                 let one = run(&campaign);
-                file.add(&one, progress.seconds() - began_s)?;
+                let added = file.add(&one, progress.seconds() - began_s);
+                unwritten = unwritten.or(added.err());
                 all.append(one);
             }
             all
         }
     };
     progress.say_rate("schedules");
-    match failed.into_inner() {
-        Some(reason) => Err(Failure::unavailable(reason)),
-        None => Ok(document),
-    }
+    let failure = failed.into_inner().map(Failure::unavailable);
+    Ok((document, failure.or(unwritten)))
 }

@@ -2,7 +2,7 @@
 
 use bursar_check::explore::{Document, Failed, Result};
 
-use crate::units::thousands;
+use crate::units::{percent, thousands};
 use bursar_term::grid::Grid;
 use bursar_term::markup::Markup;
 use bursar_term::width::wrapped;
@@ -77,7 +77,7 @@ fn share(some: u64, all: u64) -> String {
     if all == 0 {
         return "-".to_owned();
     }
-    format!("{:.1} %", some as f64 * 100.0 / all as f64)
+    percent(some as f64 / all as f64)
 }
 
 fn title(document: &Document) -> String {

@@ -86,7 +86,7 @@ fn more_cpus_than_ticks_are_stated() {
 #[test]
 fn herds_are_drawn_on_the_terminal() {
     let lines = lines(&[samples::vmstat_spread(72, 18)]);
-    let title = "When each CPU's upkeep fired, in one second (up: CPU numbers; across: 1.00 s; █ stands for 12 at once), in \
+    let title = "When each CPU's upkeep fired, in one second (up: CPU numbers; across: 1.00 s; █ stands for 12 in 12.5 ms), in \
                  virtual time:";
     let begin = lines.iter().position(|line| line == title);
     let begin = begin.unwrap_or_else(|| panic!("{}", lines.join("\n")));

@@ -230,7 +230,7 @@ fn judge(name: &str, a: &Metric, b: &Metric, seeds: [usize; 2]) -> Vec<Change> {
             let figures = FIGURES.iter().map(|(figure, of_all, of_seed)| {
                 let [one, other] = [a, b].map(|it| {
                     let of_seed = |(seed, figures)| (seed, of_seed(&figures));
-                    // Figures of nothing are 0, and as good as can be.
+                    // Documents from before have figures of nothing, which are 0 and as good as can be.
                     let of_seeds = it.by_seed().filter(|_| it.samples() > 0);
                     of_seeds.map(of_seed).collect::<Vec<_>>()
                 });

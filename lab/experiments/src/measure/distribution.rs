@@ -90,8 +90,11 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Returns a number of the distribution; `None` for [`Of::Value`].
+    /// Returns a number of the distribution; `None` for [`Of::Value`], and if there are no values.
     pub fn number(&self, of: Of) -> Option<f64> {
+        if self.samples == 0 {
+            return None;
+        }
         Some(match of {
             Of::P50 => self.p50 as f64,
             Of::P99 => self.p99 as f64,
@@ -195,13 +198,20 @@ impl Distribution {
         })
     }
 
-    /// Records that all values are of one seed.
+    /// Records that all values are of one seed. A seed without values has no figures.
     pub fn note_seed(&mut self, seed: u64) {
-        let Summary { p50, p99, mean, .. } = self.summary();
-        self.by_seed = BTreeMap::from([(seed, SeedFigures { p50, p99, mean })]);
+        let Summary {
+            samples,
+            p50,
+            p99,
+            mean,
+            ..
+        } = self.summary();
+        let figures = (samples > 0).then_some((seed, SeedFigures { p50, p99, mean }));
+        self.by_seed = figures.into_iter().collect();
     }
 
-    /// Returns the figures of each seed alone, in the order of seeds; empty if no seeds were recorded.
+    /// Returns the figures of each seed that has values, in the order of seeds; empty if no seeds were recorded.
     pub fn by_seed(&self) -> impl Iterator<Item = (u64, SeedFigures)> {
         self.by_seed.iter().map(|(seed, figures)| (*seed, *figures))
     }
@@ -314,6 +324,19 @@ mod tests {
         let nothing = distribution(&[]).summary();
         assert_eq!((nothing.samples, nothing.max, nothing.p999), (0, 0, 0));
         assert_eq!(nothing.mean, 0.0);
+    }
+
+    #[test]
+    fn nothing_has_no_numbers() {
+        let mut nothing = distribution(&[]);
+        assert_eq!(nothing.summary().number(Of::P50), None);
+        nothing.note_seed(1);
+        assert_eq!(nothing.by_seed().count(), 0);
+        let mut one = distribution(&[5]);
+        one.note_seed(2);
+        nothing.merge(&one);
+        assert_eq!(nothing.summary().number(Of::P50), Some(5.0));
+        assert_eq!(nothing.by_seed().map(|it| it.0).collect::<Vec<_>>(), [2]);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use super::interval::{central, mean};
 use super::unit::Unit;
 use crate::one_line::OneLine;
 
-/// One number for each seed. Seeds count alike, however many events each of them had.
+/// One number for each seed that has one. Seeds count alike, however many events each of them had.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figure {
     unit: Unit,
@@ -17,10 +17,13 @@ pub struct Figure {
 }
 
 impl Figure {
-    /// Makes the figure of one seed.
-    pub fn of(unit: Unit, seed: u64, value: f64) -> Self {
-        let by_seed = BTreeMap::from([(seed, value)]);
-        Self { unit, by_seed }
+    /// Makes the figure of one seed; `None` for a mean of nothing.
+    pub fn of(unit: Unit, seed: u64, value: impl Into<Option<f64>>) -> Self {
+        let value = value.into().map(|value| (seed, value));
+        Self {
+            unit,
+            by_seed: value.into_iter().collect(),
+        }
     }
 
     /// Makes a figure from the fields of a document: seed, value.
@@ -55,9 +58,10 @@ impl Figure {
         self.by_seed.iter().map(|(seed, value)| (*seed, *value))
     }
 
-    /// Returns the mean over the seeds.
-    pub fn value(&self) -> f64 {
-        mean(&self.values())
+    /// Returns the mean over the seeds; `None` without seeds.
+    pub fn value(&self) -> Option<f64> {
+        let values = self.values();
+        (!values.is_empty()).then(|| mean(&values))
     }
 
     /// Returns the lower end of the central 90 % of the seeds.
@@ -102,9 +106,10 @@ mod tests {
     fn seeds_count_alike() {
         let mut figure = Figure::of(Unit::Ns, 2, 10.0);
         figure.merge(&Figure::of(Unit::Ns, 1, 30.0));
+        figure.merge(&Figure::of(Unit::Ns, 3, None));
         assert_eq!(
             (figure.value(), figure.lo(), figure.hi()),
-            (20.0, 10.0, 30.0)
+            (Some(20.0), 10.0, 30.0)
         );
         assert_eq!(figure.by_seed().collect::<Vec<_>>(), [(1, 30.0), (2, 10.0)]);
     }

@@ -62,11 +62,11 @@ impl Metric {
         }
     }
 
-    /// Returns the number over all seeds; `None` of distributions, timelines and counts.
+    /// Returns the number over all seeds; `None` of distributions, timelines and counts, and of nothing.
     pub fn value(&self) -> Option<f64> {
         match self {
-            Self::Ratio(share) => Some(share.value()),
-            Self::Figure(figure) => Some(figure.value()),
+            Self::Ratio(share) => share.judged().next().map(|_| share.value()),
+            Self::Figure(figure) => figure.value(),
             Self::Distribution(_) | Self::Count(_) | Self::Timeline(_) => None,
         }
     }
@@ -177,7 +177,7 @@ impl<'de> Deserialize<'de> for Metric {
 mod tests {
     use super::*;
 
-    fn metrics() -> [Metric; 7] {
+    fn metrics() -> [Metric; 8] {
         let mut samples = Samples::new(Unit::Ns);
         [0, 1, 20, 123_456_789, u64::MAX]
             .into_iter()
@@ -190,6 +190,7 @@ mod tests {
             Metric::Figure(Figure::of(Unit::PerSecond, 3, 0.1 + 0.2)),
             Metric::Figure(Figure::of(Unit::MbitPerSecond, 3, 0.1 + 0.2)),
             Metric::Timeline(Timeline::of(3, vec![(7, 1_000), (0, 1)])),
+            Metric::Figure(Figure::of(Unit::Ns, 3, None)),
         ]
     }
 
@@ -231,7 +232,16 @@ mod tests {
 
     #[test]
     fn unlike_metrics_are_not_merged() {
-        let [distribution, counts, share, count, figure, other, timeline] = metrics();
+        let [
+            distribution,
+            counts,
+            share,
+            count,
+            figure,
+            other,
+            timeline,
+            _,
+        ] = metrics();
         for (one, other) in [
             (&distribution, &counts),
             (&distribution, &share),

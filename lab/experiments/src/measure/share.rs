@@ -65,7 +65,7 @@ impl Share {
         happened.map(|(seed, parts)| (*seed, ratio(*parts)))
     }
 
-    /// Returns the share over all seeds.
+    /// Returns the share over all seeds; 0 of nothing.
     pub fn value(&self) -> f64 {
         let add = |sum: (u64, u64), seed: &(u64, u64)| {
             (sum.0.saturating_add(seed.0), sum.1.saturating_add(seed.1))
@@ -73,18 +73,18 @@ impl Share {
         ratio(self.0.values().fold((0, 0), add))
     }
 
-    /// Returns the least share of a single seed.
+    /// Returns the least share of a single seed in which anything happened; 0 if there is none.
     pub fn lo(&self) -> f64 {
         self.single().reduce(f64::min).unwrap_or(0.0)
     }
 
-    /// Returns the greatest share of a single seed.
+    /// Returns the greatest share of a single seed in which anything happened; 0 if there is none.
     pub fn hi(&self) -> f64 {
         self.single().reduce(f64::max).unwrap_or(0.0)
     }
 
     fn single(&self) -> impl Iterator<Item = f64> {
-        self.by_seed().map(|(_, share)| share)
+        self.judged().map(|(_, share)| share)
     }
 }
 
@@ -116,7 +116,9 @@ mod tests {
 
     #[test]
     fn the_share_of_nothing_is_nothing() {
-        let share = Share::of(1, 0, 0);
+        let mut share = Share::of(1, 0, 0);
         assert_eq!((share.value(), share.lo(), share.hi()), (0.0, 0.0, 0.0));
+        share.merge(&Share::of(2, 1, 2));
+        assert_eq!((share.value(), share.lo(), share.hi()), (0.5, 0.5, 0.5));
     }
 }

@@ -209,11 +209,13 @@ impl Outcome {
             }
         }
         metrics.spread(PERIOD, period);
+        let has_any = !drifts.is_empty();
         let drift = mean(&drifts);
-        metrics.figure(DRIFT, self.seed, drift);
+        metrics.figure(DRIFT, self.seed, has_any.then_some(drift));
         // A shift that all CPUs have in common moves none of them against another.
         let squares: Vec<f64> = drifts.iter().map(|it| (it - drift).powi(2)).collect();
-        metrics.figure(DRIFT_APART, self.seed, mean(&squares).sqrt());
+        let apart = has_any.then(|| mean(&squares).sqrt());
+        metrics.figure(DRIFT_APART, self.seed, apart);
     }
 
     /// Adds the wake-ups that timers may cause: a busy CPU is not woken, but the timer cannot know that in advance.

@@ -3,13 +3,12 @@
 //! A reader may join a flush that has already passed the CPU of an update that the reader must see. The thread's
 //! version allows that, and so do all policies here that share a flush.
 //!
-//! All flushes share one completion ([`Completion`]). The flusher arms it before the flush becomes visible as running,
-//! and completes it after that. In the other order, a reader could join and find the completion of the last flush still
-//! done (`bursar-lab explore --planted`, `late-rearm`). One window stays: a second flush may arm the completion between the end of the
-//! first and its completion. Readers that join the second then return at once.
+//! All flushes share one completion ([`Completion`]). The flusher arms it before the flush becomes visible as running. In the
+//! other order, a reader could join and find the completion of the last flush still done (`bursar-lab explore --planted`,
+//! `late-rearm`).
 //!
-//! The thread's patch differs in two ways. It completes, and only then clears its flag: so a late reader joins a flush that has
-//! ended. And who sees the flag joins without the lock, which all that join take here.
+//! The orders are those of the thread's patch. Who sees the flag joins without a lock. A flush completes, and only then clears its
+//! flag. So a reader that comes between the two joins a flush that has ended, and returns at once.
 
 use bursar_machine::{AtomicWord, Lock, Machine, MemoryOrder};
 
@@ -18,12 +17,12 @@ use super::completion::Completion;
 
 /// A flush that others may join while it runs.
 pub(super) struct SharedFlush<M: Machine> {
-    /// Whether it runs.
-    pub(super) running: M::Spin<bool>,
-    /// End that the joined readers wait for.
-    pub(super) ended: Completion<M>,
-    /// 1 while it runs, for a look without the lock.
+    /// Makes one of the readers that come at once the flusher.
+    start: M::Spin<()>,
+    /// 1 while it runs.
     is_running: Padded<M::Word>,
+    /// End that the joined readers wait for.
+    ended: Completion<M>,
     /// Number of joined readers.
     waiting: Padded<M::Word>,
 }
@@ -42,9 +41,9 @@ pub(super) enum Shared {
 impl<M: Machine> SharedFlush<M> {
     pub(super) fn new() -> Self {
         Self {
-            running: M::Spin::new(false),
-            ended: Completion::new(),
+            start: M::Spin::new(()),
             is_running: Padded(M::Word::new(0)),
+            ended: Completion::new(),
             waiting: Padded(M::Word::new(0)),
         }
     }
@@ -52,27 +51,39 @@ impl<M: Machine> SharedFlush<M> {
     /// Joins the flush that runs, if at most `max_waiters` do; or runs one. Calls `count` with the outcome before it
     /// waits.
     pub(super) fn share(&self, max_waiters: u64, run: impl FnOnce(), count: impl FnOnce(Shared)) {
-        let mut running = self.running.lock();
-        if *running {
-            drop(running);
-            self.join(max_waiters, count);
-            return;
+        if !self.begin() {
+            return self.join(max_waiters, count);
         }
-        self.ended.rearm();
-        *running = true;
-        // Relaxed, here and below: a hint to later readers; a reader that joins takes the lock.
-        self.is_running.0.store(1, MemoryOrder::Relaxed);
-        drop(running);
         count(Shared::Ran);
         run();
-        self.is_running.0.store(0, MemoryOrder::Relaxed);
-        *self.running.lock() = false;
-        self.ended.complete_all();
+        self.end();
     }
 
     /// Returns whether a flush runs that could be joined.
     pub(super) fn is_running(&self) -> bool {
-        self.is_running.0.load(MemoryOrder::Relaxed) == 1
+        // Acquire: pairs with the store in `begin`. Who joins finds the completion armed.
+        self.is_running.0.load(MemoryOrder::Acquire) == 1
+    }
+
+    /// Begins a flush, unless one runs; returns whether it did.
+    pub(super) fn begin(&self) -> bool {
+        if self.is_running() {
+            return false;
+        }
+        let _start = self.start.lock();
+        if self.is_running() {
+            return false;
+        }
+        self.ended.rearm();
+        // Release: pairs with the look in `is_running`.
+        self.is_running.0.store(1, MemoryOrder::Release);
+        true
+    }
+
+    pub(super) fn end(&self) {
+        self.ended.complete_all();
+        // Release: pairs with the look in `begin`. The next flush arms the completion after this one has completed it.
+        self.is_running.0.store(0, MemoryOrder::Release);
     }
 
     fn join(&self, max_waiters: u64, count: impl FnOnce(Shared)) {

@@ -301,7 +301,7 @@ fn a_reader_that_skips_returns_old_numbers() {
 fn during_a_shared_flush(published: &Published<Host>, read: impl Fn() + Sync) {
     let shared = &flushed(published).shared;
     let _subtree_flusher = flushed(published).turn.mutex.lock();
-    *shared.running.lock() = true;
+    assert!(shared.begin());
     published.flush_forced(0);
     make_due(published, 3);
     published.add(LEAF, 0, 1);
@@ -313,8 +313,7 @@ fn during_a_shared_flush(published: &Published<Host>, read: impl Fn() + Sync) {
             now.waits + now.skips > before.waits + before.skips
         };
         wait_until(arrived);
-        *shared.running.lock() = false;
-        shared.ended.complete_all();
+        shared.end();
     });
 }
 

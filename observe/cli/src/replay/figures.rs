@@ -41,9 +41,13 @@ pub(super) struct Change {
 impl Spread {
     pub(super) fn of(mut values: Vec<f64>) -> Option<Self> {
         values.sort_by(f64::total_cmp);
+        let middle = values.len() / 2;
         Some(Self {
             lo: *values.first()?,
-            median: values[values.len() / 2],
+            median: match values.len() % 2 {
+                0 => f64::midpoint(*values.get(middle.checked_sub(1)?)?, values[middle]),
+                _ => values[middle],
+            },
             hi: *values.last()?,
         })
     }
