@@ -34,7 +34,14 @@ pub const FILES: usize = 3;
 
 /// Columns of the table.
 pub const COLUMNS: [&str; 8] = [
-    "pool", "A: done", "failed", "again", "B: done", "failed", "p50, ms", "p99, ms",
+    "pool",
+    "A: done",
+    "failed",
+    "again",
+    "B: done",
+    "failed",
+    "p50, ms",
+    "slowest, ms",
 ];
 
 /// Writes the lines of orders as Parquet, several files.
@@ -110,7 +117,7 @@ pub struct Load {
 
 impl Load {
     fn ms(&self, percent: usize) -> u128 {
-        let at = self.times.len().saturating_sub(1) * percent / 100;
+        let at = rank(self.times.len(), percent);
         self.times.get(at).map_or(0, Duration::as_millis)
     }
 
@@ -123,7 +130,8 @@ impl Load {
     }
 }
 
-/// Runs the queries of both tenants for a time. `query` runs one of a tenant, and returns its tries.
+/// Runs the queries of both tenants for a time, which ends with a query of tenant B. A query of tenant A that ends later does not
+/// count. `query` runs one of a tenant, and returns its tries.
 pub async fn load<F, R>(query: F, time: Duration) -> Load
 where
     F: Fn(usize) -> R + Clone + Send + 'static,
@@ -138,6 +146,9 @@ where
             // Relaxed, here and below: one look more or less.
             while !is_over.load(Ordering::Relaxed) {
                 let outcome = query(0).await;
+                if is_over.load(Ordering::Relaxed) {
+                    break;
+                }
                 load.note(0, &outcome);
                 if let Ok(tries) = outcome {
                     load.done += 1;
@@ -168,12 +179,25 @@ where
     load
 }
 
+/// Index of a percentile in sorted numbers: that of the smallest one that is no less than this share of all.
+fn rank(count: usize, percent: usize) -> usize {
+    (count * percent).div_ceil(100).max(1) - 1
+}
+
+/// Median of sorted numbers: of an even count, the mean of the two middle ones.
+fn median(sorted: &[u128]) -> f64 {
+    match sorted.len() {
+        0 => 0.0,
+        count => (sorted[(count - 1) / 2] + sorted[count / 2]) as f64 / 2.0,
+    }
+}
+
 /// The figures of a pool's runs: a median, and the range of several runs.
 pub fn row(name: String, loads: &[Load]) -> [String; COLUMNS.len()] {
     let of = |figure: &dyn Fn(&Load) -> u128| {
         let mut figures: Vec<u128> = loads.iter().map(figure).collect();
         figures.sort_unstable();
-        let median = figures[figures.len() / 2];
+        let median = median(&figures);
         match (figures.first(), figures.last()) {
             (Some(least), Some(most)) if figures.len() > 1 => format!("{median} ({least}-{most})"),
             _ => median.to_string(),
@@ -187,7 +211,8 @@ pub fn row(name: String, loads: &[Load]) -> [String; COLUMNS.len()] {
         of(&|load| load.times.len() as u128),
         of(&|load| load.failed[1] as u128),
         of(&|load| load.ms(50)),
-        of(&|load| load.ms(99)),
+        // Too few queries for a 99th percentile.
+        of(&|load| load.ms(100)),
     ]
 }
 
@@ -202,4 +227,40 @@ pub fn table<const COLUMNS: usize>(header: [&str; COLUMNS], numbers_from: usize)
 
 pub fn first_line(error: &str) -> &str {
     error.lines().next().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_are_nearest() {
+        for (count, percent, expected) in [
+            (0, 99, 0),
+            (1, 50, 0),
+            (20, 50, 9),
+            (21, 50, 10),
+            (21, 99, 20),
+            (21, 100, 20),
+            (100, 99, 98),
+            (101, 99, 99),
+            (200, 99, 197),
+        ] {
+            assert_eq!(rank(count, percent), expected, "{count} {percent}");
+        }
+    }
+
+    #[test]
+    fn the_median_of_an_even_count_is_between_the_middle_ones() {
+        let cases: [(&[u128], f64); 5] = [
+            (&[], 0.0),
+            (&[7], 7.0),
+            (&[1, 4], 2.5),
+            (&[1, 2, 9], 2.0),
+            (&[1, 2, 4, 9], 3.0),
+        ];
+        for (sorted, expected) in cases {
+            assert_eq!(median(sorted), expected, "{sorted:?}");
+        }
+    }
 }

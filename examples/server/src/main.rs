@@ -16,6 +16,8 @@ macro_rules! println {
 mod cache;
 mod server;
 mod tenants;
+#[cfg(test)]
+mod tests;
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use bursar::{Charge, ChargeError, CreateError, Freshness, Group, Limits, Memory, RemoveError};
+use bursar::{
+    Bytes, Charge, ChargeError, CreateError, Freshness, Group, Limits, Memory, RemoveError,
+};
 use tokio::time::timeout;
 
 use crate::cache::Cache;
@@ -14,6 +16,9 @@ use crate::cache::Cache;
 /// The longest time that a query waits for memory before it fails. Queries that hold memory and wait for more could
 /// otherwise wait for each other without end.
 const PATIENCE: Duration = Duration::from_millis(200);
+
+/// The longest time that a removal waits for bytes that are still charged.
+const LEAVE_PATIENCE: Duration = Duration::from_secs(60);
 
 /// The reason for which a request failed.
 #[derive(Debug)]
@@ -26,6 +31,10 @@ pub enum Failure {
     Refused(ChargeError),
     /// The memory did not come in time; with the limit that was in the way.
     Late(ChargeError),
+    /// The tenant is removed, but so many bytes were not back in time.
+    Left(u64),
+    /// The client closed its side of the connection while its query ran.
+    Gone,
 }
 
 impl fmt::Display for Failure {
@@ -45,6 +54,12 @@ impl fmt::Display for Failure {
             Self::Close(error) => error.fmt(f),
             Self::Refused(error) => error.fmt(f),
             Self::Late(reason) => write!(f, "waited for {PATIENCE:?}: {reason}"),
+            Self::Left(bytes) => write!(
+                f,
+                "the tenant is removed, but {} are still charged to it: its last query or value returns them",
+                Bytes(*bytes)
+            ),
+            Self::Gone => f.write_str("the query ended early: the client closed its side"),
         }
     }
 }
@@ -69,10 +84,11 @@ impl From<ChargeError> for Failure {
     }
 }
 
+/// A tenant that was admitted.
 #[derive(Debug)]
-struct Tenant {
-    group: Group,
-    cache: Cache,
+pub struct Tenant {
+    pub group: Group,
+    pub cache: Cache,
     queries: AtomicU64,
 }
 
@@ -81,6 +97,8 @@ struct Tenant {
 pub struct Tenants {
     memory: Memory,
     by_name: Mutex<BTreeMap<String, Arc<Tenant>>>,
+    /// The longest time that [`Tenants::remove`] waits.
+    pub leave_patience: Duration,
 }
 
 impl Tenants {
@@ -88,6 +106,7 @@ impl Tenants {
         Self {
             memory,
             by_name: Mutex::default(),
+            leave_patience: LEAVE_PATIENCE,
         }
     }
 
@@ -115,7 +134,9 @@ impl Tenants {
 
     /// Puts a value of `bytes` bytes into the tenant's cache.
     pub fn put(&self, name: &str, key: &str, bytes: usize) -> Result<(), Failure> {
-        Ok(self.find(name)?.cache.put(key, bytes)?)
+        let tenant = self.find(name)?;
+        let value = tenant.cache.make(key, bytes)?;
+        Ok(tenant.cache.keep(key, value)?)
     }
 
     /// The length of a cached value, `None` if it was evicted or never put.
@@ -138,14 +159,16 @@ impl Tenants {
         }
     }
 
-    /// Lets a tenant go: no new charges at once, the cache emptied, then waits for the queries that still run.
+    /// Lets a tenant go: no new charges at once, the cache closed, then waits a while for the queries that still run.
     pub async fn remove(&self, name: &str) -> Result<(), Failure> {
-        let tenant = self.find(name)?;
-        self.by_name.lock().unwrap().remove(name);
+        let tenant = self.by_name.lock().unwrap().remove(name);
+        let tenant = tenant.ok_or_else(|| Failure::UnknownTenant(name.to_owned()))?;
         tenant.group.close()?;
-        tenant.cache.clear();
-        tenant.group.emptied().await;
-        Ok(())
+        tenant.cache.close();
+        match timeout(self.leave_patience, tenant.group.emptied()).await {
+            Ok(()) => Ok(()),
+            Err(_elapsed) => Err(Failure::Left(tenant.group.reserved())),
+        }
     }
 
     /// The tree of all groups with usage and limits, from one flush.
@@ -156,7 +179,8 @@ impl Tenants {
         }
     }
 
-    fn find(&self, name: &str) -> Result<Arc<Tenant>, Failure> {
+    /// The tenant of that name.
+    pub fn find(&self, name: &str) -> Result<Arc<Tenant>, Failure> {
         let by_name = self.by_name.lock().unwrap();
         let tenant = by_name.get(name).cloned();
         tenant.ok_or_else(|| Failure::UnknownTenant(name.to_owned()))

@@ -89,7 +89,9 @@ pub(crate) async fn ask(server: SocketAddr) -> Result<()> {
         taken.extend(connection?);
     }
     taken.sort();
-    let percentile = |percent: usize| taken[(taken.len() - 1) * percent / 100].as_secs_f64() * 1e3;
+    // Smallest time that is no less than this share of all.
+    let rank = |percent: usize| (taken.len() * percent).div_ceil(100).max(1) - 1;
+    let percentile = |percent: usize| taken[rank(percent)].as_secs_f64() * 1e3;
     let (middle, high) = (percentile(50), percentile(99));
     println!("{} | {middle:.2} | {high:.2}", taken.len());
     Ok(())
