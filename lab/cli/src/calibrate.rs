@@ -46,11 +46,11 @@ struct Trial {
 /// The draw, if it fits.
 type Tried = Result<Option<Draw>, Failure>;
 
-/// What a search found.
+/// Result of a search.
 #[derive(Default)]
 struct Found {
     draws: Draws,
-    /// Why the run of the next draw failed, which ended the search.
+    /// Reason of the failure that ended the search.
     failure: Option<Failure>,
 }
 

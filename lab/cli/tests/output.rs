@@ -126,3 +126,21 @@ fn a_page_or_a_script_that_cannot_be_written_stays() {
     let names = ["bursar.1", "bursar.sh", "page.html"];
     assert_eq!(directory.names(), names);
 }
+
+#[test]
+fn a_row_of_the_ledger_that_cannot_be_written_loses_nothing_that_was_found() {
+    let header = include_str!("../../docs/schedules.tsv").lines().next();
+    let ledger = file("full.tsv", &format!("{}\n", header.expect("a header")));
+    let explore = [
+        "explore",
+        "quiesce",
+        "--schedules",
+        "40",
+        "--ledger",
+        ledger.path(),
+    ];
+    let output = on_a_full_disk(&explore);
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    assert!(stdout(&output).contains("none broken"), "{output:?}");
+    assert!(stderr(&output).contains(ledger.path()), "{output:?}");
+}

@@ -144,8 +144,8 @@ fn topology(asked: &str, own: Topology) -> Result<Topology, Failure> {
 /// Figures of each draw, of one policy on one machine.
 type OfJob = Vec<Figures>;
 
-/// Does all runs: every job with every draw. Leaves out policies of which a run failed, and returns why: figures are compared draw
-/// by draw, so those of the other draws would be compared with the wrong ones. Without the recorded policy there is nothing to compare.
+/// Does all runs: every job with every draw. Leaves out policies of which a run failed, and returns why. Figures are
+/// compared draw by draw, so those of the other draws would meet the wrong ones. Without the recorded policy there is nothing to compare.
 fn run_all(
     load: &Load,
     jobs: &[(Topology, Policies)],

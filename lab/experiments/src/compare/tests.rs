@@ -295,6 +295,25 @@ fn nothing_is_no_better_than_something() {
 }
 
 #[test]
+fn a_seed_of_nothing_among_others_is_no_evidence() {
+    let [some, few] = [20, 1].map(|full| {
+        let mut times = Metric::Distribution(Samples::new(Unit::Ns).distribution());
+        for seed in 0..20 {
+            let mut of_seed = Samples::new(Unit::Ns);
+            of_seed.record_many(100, u64::from(seed < full));
+            let mut of_seed = of_seed.distribution();
+            of_seed.note_seed(seed);
+            times.merge(&Metric::Distribution(of_seed)).expect("times");
+        }
+        document(0..20, &[(READ_LATENCY.name, times)])
+    });
+    few.check().expect("a document");
+    for change in Comparison::new(&some, &few).changes {
+        assert_eq!(change.judgement, Judgement::TooFew, "{change:?}");
+    }
+}
+
+#[test]
 fn what_has_no_better_side_is_only_shown() {
     let [few, many] =
         [10, 1_000_000].map(|skips| document(0..8, &[(SKIPS.name, Metric::Count(skips))]));

@@ -7,7 +7,7 @@
 //! other order, a reader could join and find the completion of the last flush still done (`bursar-lab explore --planted`,
 //! `late-rearm`).
 //!
-//! The orders are those of the thread's patch. Who sees the flag joins without a lock. A flush completes, and only then clears its
+//! The orders are those of the thread's patch. A reader that sees the flag joins without a lock. A flush completes, and only then clears its
 //! flag. So a reader that comes between the two joins a flush that has ended, and returns at once.
 
 use bursar_machine::{AtomicWord, Lock, Machine, MemoryOrder};
@@ -61,7 +61,7 @@ impl<M: Machine> SharedFlush<M> {
 
     /// Returns whether a flush runs that could be joined.
     pub(super) fn is_running(&self) -> bool {
-        // Acquire: pairs with the store in `begin`. Who joins finds the completion armed.
+        // Acquire: pairs with the store in `begin`. A reader that joins finds the completion armed.
         self.is_running.0.load(MemoryOrder::Acquire) == 1
     }
 
