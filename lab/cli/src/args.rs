@@ -65,8 +65,8 @@ Machines:
   -m sim -s hz=250   the experiment's machine with one key changed
 
 A list of values is a sweep: -s cpus=72,384 -s readers=100,1000 gives four
-documents, in this order. Keys of the machine can be set like parameters.
-No key may be set twice.
+documents, in this order. Keys of the machine can be set like parameters, and
+take the place of those of -m. -s may set no key twice.
 `bursar-lab list EXPERIMENT` lists loads, variants and parameters.";
 
 const RUN_EXAMPLES: &str = "\

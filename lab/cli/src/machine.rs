@@ -29,40 +29,19 @@ pub enum Request {
 }
 
 impl Request {
-    /// The machine of `-m`, or the experiment's own machine. `set` is what `-s` changes.
-    pub fn new(
-        asked: Option<&str>,
-        set: &[String],
-        experiment: &Experiment,
-    ) -> Result<Self, Failure> {
+    /// The machine of `-m`, or the experiment's own machine.
+    pub fn new(asked: Option<&str>, experiment: &Experiment) -> Result<Self, Failure> {
         let own = Self::parse(&experiment.machine)?;
         let Some(asked) = asked else {
             return Ok(own);
         };
-        let machine = Self::parse(asked)?;
-        machine.check_once(set)?;
-        match (asked, machine, own) {
+        match (asked, Self::parse(asked)?, own) {
             (SIM, _, own @ Self::Sim(_)) => Ok(own),
             (_, Self::Sim(keys), Self::Sim(own)) => {
                 let keys = inherit(keys, own);
                 topology(&keys).map(|_| Self::Sim(keys))
             }
             (_, asked, _) => Ok(asked),
-        }
-    }
-
-    /// Refuses a key that is set by both options.
-    fn check_once(&self, set: &[String]) -> Result<(), Failure> {
-        let Self::Sim(keys) = self else {
-            return Ok(());
-        };
-        let mut changed = set.iter().filter_map(|it| it.split_once('='));
-        match changed.find(|(key, _)| value(keys, key.trim()).is_some()) {
-            None => Ok(()),
-            Some((key, _)) => Err(Failure::usage(format!(
-                "`{key}` is set by -m and by -s; leave it out of one of them",
-                key = key.trim()
-            ))),
         }
     }
 

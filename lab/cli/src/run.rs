@@ -206,7 +206,7 @@ impl<'a> Wanted<'a> {
 /// The runs of an experiment.
 pub fn batch(name: &str, wanted: &Wanted<'_>) -> Result<Batch, Failure> {
     let experiment = bursar_experiments::experiment_named(name).map_err(Failure::usage)?;
-    let asked = machine::Request::new(wanted.machine, wanted.set, &experiment)?;
+    let asked = machine::Request::new(wanted.machine, &experiment)?;
     let keys = machine::keys();
     let keys: Vec<_> = keys.iter().map(String::as_str).collect();
     let request = Request {

@@ -57,12 +57,6 @@ fn a_key_that_is_set_twice_is_refused() {
 }
 
 #[test]
-fn a_key_that_both_options_set_is_refused() {
-    let arguments = ["run", "memcg-flush", "-m", "sim:cpus=8", "-s", "cpus=4,8"];
-    assert_refused(&arguments, 2, "`cpus` is set by -m and by -s");
-}
-
-#[test]
 fn a_value_that_a_parameter_does_not_have_is_refused_as_the_users() {
     for (given, said) in [
         (
