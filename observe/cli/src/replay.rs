@@ -144,13 +144,16 @@ fn topology(asked: &str, own: Topology) -> Result<Topology, Failure> {
 /// Figures of each draw, of one policy on one machine.
 type OfJob = Vec<Figures>;
 
+/// Machine, policies and figures of each job.
+type OfJobs = Vec<(Topology, Policies, OfJob)>;
+
 /// Does all runs: every job with every draw. Leaves out policies of which a run failed, and returns why. Figures are
 /// compared draw by draw, so those of the other draws would meet the wrong ones. Without the recorded policy there is nothing to compare.
 fn run_all(
     load: &Load,
     jobs: &[(Topology, Policies)],
     global: &Global,
-) -> Result<(Vec<(Topology, Policies, OfJob)>, Vec<String>), Failure> {
+) -> Result<(OfJobs, Vec<String>), Failure> {
     let ranges: Vec<Range> = CostModel::constants()
         .map(|constant| Range {
             name: constant.name.to_owned(),
