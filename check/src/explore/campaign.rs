@@ -205,17 +205,18 @@ impl Campaign {
         })
     }
 
-    /// Results of a target's pieces, up to the first failure or the first piece that an interruption left out: what is counted are the
-    /// first schedules.
+    /// Results of a target's pieces, up to the first failure. Behind a piece that an interruption left out nothing is counted, because
+    /// a ledger names the first schedules. A failure there is a finding all the same.
     fn result(&self, target: usize, done: &[(Piece, Found)]) -> Result {
         let mut result = Result::new(&self.targets[target]);
         let mut next = self.from;
         for (piece, found) in done.iter().filter(|(piece, _)| piece.target == target) {
-            if piece.first != next {
-                break;
+            if piece.first == next {
+                next += piece.count;
+                result.add(&found.explored, found.stale);
+            } else {
+                result.add_finding(&found.explored);
             }
-            next += piece.count;
-            result.add(&found.explored, found.stale);
             if found.stale.is_none() && found.explored.found.is_some() {
                 break;
             }

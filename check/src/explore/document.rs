@@ -121,6 +121,11 @@ impl Result {
         self.schedules += explored.schedules;
         self.steps += explored.steps;
         self.stale = self.stale.zip(stale).map(|(before, more)| before + more);
+        self.add_finding(explored);
+    }
+
+    /// The failure that was found among some schedules.
+    pub(super) fn add_finding(&mut self, explored: &Explored) {
         // A stale read makes room for something worse.
         if let Some(found) = &explored.found
             && (self.failure.is_none() || (self.is_stale() && !is_stale(found)))

@@ -76,7 +76,10 @@ impl Kind {
                     Some(directory) => directory,
                     None => return Err(error),
                 };
-                let name = path.file_name().ok_or(error)?;
+                // `file_name` leaves out what says that it is a directory.
+                let is_directory = path.as_os_str().as_encoded_bytes().ends_with(b"/")
+                    || path.as_os_str().as_encoded_bytes().ends_with(b"/.");
+                let name = path.file_name().filter(|_| !is_directory).ok_or(error)?;
                 directory.canonicalize()?.join(name)
             }
             Err(error) => return Err(error),
@@ -140,6 +143,9 @@ mod tests {
         let of = |path: &str| Place::new(Path::new(path)).expect("it can be made");
         assert!(of("one.json").is_file_of(&of("./one.json")));
         assert!(!of("one.json").is_file_of(&of("two.json")));
+        for directory in ["none/", "none/."] {
+            Place::new(Path::new(directory)).expect_err("no directory");
+        }
         let null = of("/dev/null");
         assert!(!null.is_file_of(&null), "all may write to it");
     }

@@ -31,8 +31,9 @@ pub fn percent(ratio: f64) -> String {
         0.0 => "0 %".to_owned(),
         percent if percent < 0.01 => "< 0.01 %".to_owned(),
         100.0 => "100 %".to_owned(),
+        percent if !percent.is_finite() => "-".to_owned(),
         percent if percent >= 999.5 => format!("{} %", quantity(percent)),
-        percent if percent >= 100.05 => format!("{percent:.1} %"),
+        percent if percent >= 100.06 => format!("{percent:.1} %"),
         percent if percent > 100.0 => "> 100 %".to_owned(),
         percent if percent > 99.99 => "> 99.99 %".to_owned(),
         // One decimal would round to 100.
@@ -138,10 +139,10 @@ mod tests {
 
     #[test]
     fn more_than_all_and_less_than_nothing_are_said() {
-        let shown = [1.000_01, 1.5, 12.0, -0.05, -1e-9].map(percent);
+        let shown = [1.000_5, 1.5, 12.0, f64::INFINITY, -0.05, -1e-9].map(percent);
         assert_eq!(
             shown,
-            ["> 100 %", "150.0 %", "1,200 %", "-5.00 %", "> -0.01 %"]
+            ["> 100 %", "150.0 %", "1,200 %", "-", "-5.00 %", "> -0.01 %"]
         );
         let shown = [0.004, 0.01, 12.0, -1_234.0].map(quantity);
         assert_eq!(shown, ["< 0.01", "0.01", "12.0", "-1,234"]);

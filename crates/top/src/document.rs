@@ -221,10 +221,10 @@ impl Group {
         self.reading.usage.value.max(0) as u64
     }
 
-    /// Share of its limit that is in use, without stock.
+    /// Share of its limit that is in use, without stock. A limit of 0 has no share.
     pub fn share(&self) -> Option<f64> {
-        let max = self.limits.max?;
-        Some(self.usage() as f64 / max.max(1) as f64)
+        let max = self.limits.max.filter(|max| *max > 0)?;
+        Some(self.usage() as f64 / max as f64)
     }
 
     /// Rank of its pressure.

@@ -9,7 +9,7 @@ use ratatui::widgets::{Paragraph, Sparkline};
 
 use crate::model::{Model, Row};
 use crate::stat;
-use bursar_term::units::{counted, elapsed, quantity};
+use bursar_term::units::{counted, elapsed, percent, quantity};
 use bursar_term::width::columns;
 
 /// Lines of the picture of the selected group's usage; a small terminal has none.
@@ -253,7 +253,7 @@ fn line(model: &Model, row: Row, width: usize) -> String {
                 .limits
                 .max
                 .map_or_else(String::new, |max| Bytes(max).to_string()),
-            SHARE => stat::share(group),
+            SHARE => group.share().map_or_else(String::new, short_share),
             CHANGE => per_second(rates.map(|rates| rates.usage_bytes), |bytes| {
                 let sign = if bytes < 0.0 { '-' } else { '+' };
                 format!("{sign}{}", Bytes(bytes.abs() as u64))
@@ -265,9 +265,21 @@ fn line(model: &Model, row: Row, width: usize) -> String {
             }),
         };
         let (_, width, _) = column;
-        text += &format!(" {cell:>width$}");
+        text += &format!(" {:>width$}", cut(&cell, width));
     }
     text
+}
+
+/// A share in at most six columns.
+fn short_share(share: f64) -> String {
+    let text = percent(share);
+    match share {
+        _ if columns(&text) <= 6 => text,
+        ..0.5 => "< 1 %".to_owned(),
+        ..1.0 => "> 99 %".to_owned(),
+        ..99.0 => format!("{:.0} %", (share * 100.0).ceil()),
+        _ => "> 99 x".to_owned(),
+    }
 }
 
 /// A text in at most so many columns.
@@ -445,6 +457,17 @@ s sort (usage)  / ..";
         look.decisions = vec![made("/acme/sort", 60, None)];
         model.update(look);
         assert!(!drawn(&model, &Notes::default(), 80, 20).contains("ago"));
+    }
+
+    #[test]
+    fn a_share_fits_its_column_and_tells_less_from_more() {
+        let shown = [0.0, 1e-9, 0.5, 0.9997, 1.0, 1.000_1, 1.5, 12.0, 1e6].map(short_share);
+        assert_eq!(
+            shown,
+            [
+                "0 %", "< 1 %", "50.0 %", "> 99 %", "100 %", "101 %", "150 %", "1200 %", "> 99 x"
+            ]
+        );
     }
 
     #[test]

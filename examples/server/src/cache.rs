@@ -48,6 +48,10 @@ impl Cache {
                 freed += value.charge.bytes();
                 evicted.push((key, value));
             }
+            // The places of the queue are charged with its entries.
+            if let Some(values) = values.as_mut() {
+                values.shrink_to(2 * values.len());
+            }
             drop(values); // The lock goes first: a returned charge may wake tasks that take it.
             drop(evicted);
             freed

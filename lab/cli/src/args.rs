@@ -31,7 +31,7 @@ const EXIT_CODES: &str = "\
 Exit codes:
   0    done
   1    done, but something does not hold that must hold on any machine, or
-       `compare` found something clearly worse
+       `compare` found something clearly worse, or no draw of `calibrate` fitted
   2    wrong usage: a flag, name, value, path or file that makes no sense
   3    not available here: a permission, a backend, or a run that failed. The
        document has the runs that finished, and says so

@@ -376,7 +376,7 @@ fn synthetic_lock(document: &Document) -> Option<String> {
 fn frees(document: &Document) -> Option<String> {
     let waits = |variant| {
         let variant = of(document, variant)?;
-        let p99 = |metric| Some(distribution(variant, metric)?.summary().p99 as f64);
+        let p99 = |metric| distribution(variant, metric)?.summary().number(Of::P99);
         Some([(p99(TAKERS)?, "takers"), (p99(FREERS)?, "freers")])
     };
     let ([mut long, mut short], own) = (waits("batched")?, waits("bounded")?);

@@ -93,6 +93,7 @@ pub fn replay(replay: &Replay, global: &Global) -> Result<ExitCode, Failure> {
             own,
             other,
             figures: runs,
+            failed: failed.clone(),
             draws: DRAWS,
         },
     );
@@ -148,7 +149,8 @@ type OfJob = Vec<Figures>;
 type OfJobs = Vec<(Topology, Policies, OfJob)>;
 
 /// Does all runs: every job with every draw. Leaves out policies of which a run failed, and returns why. Figures are
-/// compared draw by draw, so those of the other draws would meet the wrong ones. Without the recorded policy there is nothing to compare.
+/// compared draw by draw, so those of the other draws would meet the wrong ones. Without the recorded policy on a machine there is nothing
+/// to compare with.
 fn run_all(
     load: &Load,
     jobs: &[(Topology, Policies)],
@@ -186,7 +188,6 @@ fn run_all(
         }
     });
     drop(progress);
-    let stock = load.stock().policies;
     let mut of_jobs: Vec<Result<OfJob, String>> = jobs.iter().map(|_| Ok(OfJob::new())).collect();
     let done = done.into_inner().unwrap_or_default();
     for ((job, _), result) in done {
@@ -198,11 +199,17 @@ fn run_all(
     }
     let mut failed = Vec::new();
     let mut whole = Vec::new();
+    let mut has_base = true;
     for ((topology, policies), of_job) in jobs.iter().zip(of_jobs) {
+        let is_recorded = *policies == load.stock().policies;
         match of_job {
-            Ok(figures) => whole.push((*topology, *policies, figures)),
-            Err(why) if *policies == stock => return Err(Failure::unavailable(why)),
-            Err(why) => failed.push(why),
+            Ok(figures) if has_base => whole.push((*topology, *policies, figures)),
+            Ok(_) => {}
+            Err(why) if whole.is_empty() => return Err(Failure::unavailable(why)),
+            Err(why) => {
+                has_base &= !is_recorded;
+                failed.push(why);
+            }
         }
     }
     Ok((whole, failed))

@@ -174,7 +174,7 @@ fn relative(change: &Change) -> String {
         }
         Some(part) if part >= 9.995 => format!("x {}", quantity(part + 1.0)),
         // It would look as if nothing were left.
-        Some(part) if part > -1.0 && part < -0.999_5 => {
+        Some(part) if part > -1.0 && part <= -0.999_5 => {
             format!("1/{}", quantity(1.0 / (part + 1.0)))
         }
         Some(part) => format!("{:+.1} %", part * 100.0),

@@ -79,7 +79,12 @@ impl File {
                     seconds: seconds.round() as u64,
                     peak_kib,
                 };
-                writeln!(file, "{row}")?;
+                // At once: a part of it would make the ledger unreadable.
+                let end = file.metadata()?.len();
+                if let Err(error) = file.write_all(format!("{row}\n").as_bytes()) {
+                    file.set_len(end)?;
+                    return Err(error);
+                }
                 rows.push(row);
             }
             Ok(rows)

@@ -110,8 +110,10 @@ fn search(
             for campaign in of_all.apart() {
                 let began_s = progress.seconds();
                 let one = run(&campaign);
-                let added = file.add(&one, progress.seconds() - began_s);
-                unwritten = unwritten.or(added.err());
+                // Nothing is added behind a row that may be cut off.
+                if unwritten.is_none() {
+                    unwritten = file.add(&one, progress.seconds() - began_s).err();
+                }
                 all.append(one);
             }
             all

@@ -60,8 +60,8 @@ pub fn of_event(
 }
 
 fn share_of(variant: &VariantResult, metric: &str, event: Event) -> Option<(f64, (f64, f64))> {
-    if let Some(Metric::Ratio(share)) = variant.metrics.get(event.share) {
-        return Some((share.value(), (share.lo(), share.hi())));
+    if let Some(share @ Metric::Ratio(_)) = variant.metrics.get(event.share) {
+        return share.value().zip(variant.range(event.share));
     }
     let all = distribution(variant, metric)?;
     let share = all.above(0) as f64 / all.samples() as f64;

@@ -35,13 +35,11 @@ fn load(load: Load<'_>) -> String {
 }
 
 fn finding(_: &Document, variant: &VariantResult) -> Option<String> {
-    let Some(Metric::Ratio(broken)) = variant.metrics.get(BROKEN_READS.name) else {
-        return None;
-    };
+    let broken = variant.metrics.get(BROKEN_READS.name)?.value()?;
     let reads = distribution(variant, READ_LATENCY.name)?.summary();
     let stale = distribution(variant, STALENESS.name)?.summary();
     let samples = thousands(reads.samples);
-    Some(if broken.value() == 0.0 {
+    Some(if broken == 0.0 {
         format!(
             "{}: none of {samples} reads missed a completed update",
             variant.name
@@ -50,7 +48,7 @@ fn finding(_: &Document, variant: &VariantResult) -> Option<String> {
         format!(
             "{}: {} of {samples} reads missed completed updates, up to {} old",
             variant.name,
-            percent(broken.value()),
+            percent(broken),
             nanoseconds(stale.max as f64)
         )
     })

@@ -230,7 +230,7 @@ fn judge(name: &str, a: &Metric, b: &Metric, seeds: [usize; 2]) -> Vec<Change> {
             let figures = FIGURES.iter().map(|(figure, of_all, of_seed)| {
                 let [one, other] = [a, b].map(|it| {
                     let of_seed = |(seed, figures)| (seed, of_seed(&figures));
-                    // Documents from before have figures of nothing, which are 0 and as good as can be.
+                    // Documents of earlier revisions have figures of nothing, which are 0. Where only some seeds are so, they still count.
                     let of_seeds = it.by_seed().filter(|_| it.samples() > 0);
                     of_seeds.map(of_seed).collect::<Vec<_>>()
                 });

@@ -11,7 +11,7 @@ use super::record::{self, Call, Part, Queuer};
 use super::tasks::Done;
 use crate::document::Metrics;
 use crate::measure::interval::mean;
-use crate::measure::{Distribution, Metric, Timeline, Unit};
+use crate::measure::{Distribution, Metric, Of, Timeline, Unit};
 use crate::metrics::MetricInfo;
 use crate::metrics::vmstat_spread::*;
 
@@ -151,12 +151,12 @@ impl Outcome {
         let lateness = by_timer.map(|call| call.began_ns.saturating_sub(call.due.expires_ns));
         metrics.spread(START_LATENESS, lateness);
         for (info, value) in [
-            (REFRESH_MEAN, summary.mean),
-            (REFRESH_P50, summary.p50 as f64),
-            (REFRESH_P99, summary.p99 as f64),
+            (REFRESH_MEAN, summary.number(Of::Mean)),
+            (REFRESH_P50, summary.number(Of::P50)),
+            (REFRESH_P99, summary.number(Of::P99)),
             (
                 REFRESH_SAMPLES_PER_CPU_SECOND,
-                summary.samples as f64 / cpu_seconds,
+                Some(summary.samples as f64 / cpu_seconds),
             ),
         ] {
             metrics.figure(info, self.seed, value);
@@ -177,8 +177,8 @@ impl Outcome {
         let herd = Distribution::of(HERD.unit, as_seen);
         let summary = herd.summary();
         metrics.distribution(HERD, herd);
-        metrics.figure(HERD_MEAN, self.seed, summary.mean);
-        metrics.figure(HERD_MAX, self.seed, summary.max as f64);
+        metrics.figure(HERD_MEAN, self.seed, summary.number(Of::Mean));
+        metrics.figure(HERD_MAX, self.seed, summary.number(Of::Max));
         metrics.figure(
             INSTANTS_PER_SECOND,
             self.seed,

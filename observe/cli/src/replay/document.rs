@@ -19,6 +19,8 @@ pub(super) struct Runs {
     pub(super) other: Topology,
     /// Machine, policies, and the figures of each draw. The first is the recorded policy on the recorded machine.
     pub(super) figures: Vec<(Topology, Policies, Vec<Figures>)>,
+    /// Reasons why policies are left out.
+    pub(super) failed: Vec<String>,
     pub(super) draws: u64,
 }
 
@@ -89,6 +91,8 @@ impl Document {
             .first()
             .map(|(.., figures)| figures.as_slice())
             .unwrap_or(own);
+        let left_out = runs.failed.iter();
+        let left_out = left_out.map(|why| format!("A policy is left out: {why}."));
         let measures = compare(load, seen, own);
         let policies: Vec<_> = (others.iter())
             .map(|(_, policies, figures)| {
@@ -132,7 +136,7 @@ impl Document {
                 is_scaled: runs.other.cpus != runs.own.cpus,
                 policies,
             },
-            cannot_tell: load.unknown().to_vec(),
+            cannot_tell: load.unknown().iter().cloned().chain(left_out).collect(),
         }
     }
 }

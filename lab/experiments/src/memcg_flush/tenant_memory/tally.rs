@@ -34,7 +34,8 @@ pub(in super::super) fn report(
     let longest_ns = workers.iter().map(|tally| tally.ran_ns).max().unwrap_or(0);
     let quotient = |part: u64, whole: u64| part as f64 / whole.max(1) as f64;
     if !workers.is_empty() {
-        metrics.figure(PAGE_NS, seed, quotient(ran_ns, accesses));
+        let page_ns = (accesses > 0).then(|| quotient(ran_ns, accesses));
+        metrics.figure(PAGE_NS, seed, page_ns);
     }
     metrics.figure(PAGES_PER_SECOND, seed, quotient(accesses, longest_ns) * 1e9);
     metrics.figure(
