@@ -1,7 +1,6 @@
 //! View of `memcg-flush`: reads of statistics, the updates that they missed, and the cost for workers.
 
 use bursar_experiments::document::{Document, VariantResult};
-use bursar_experiments::measure::Metric;
 use bursar_experiments::metrics::memcg_flush::*;
 
 use super::layout::{Load, View};
