@@ -42,11 +42,7 @@ impl Place {
 
     /// Whether both are one file, which need not be there yet.
     pub fn is_file_of(&self, other: &Self) -> bool {
-        let file = |it: &Self| match &it.kind {
-            Kind::File(path) => Some(path.clone()),
-            Kind::Stream(_) => None,
-        };
-        file(self).is_some() && file(self) == file(other)
+        matches!((&self.kind, &other.kind), (Kind::File(one), Kind::File(other)) if one == other)
     }
 
     /// Writes what `write` writes.
@@ -77,8 +73,8 @@ impl Kind {
                     None => return Err(error),
                 };
                 // `file_name` leaves out what says that it is a directory.
-                let is_directory = path.as_os_str().as_encoded_bytes().ends_with(b"/")
-                    || path.as_os_str().as_encoded_bytes().ends_with(b"/.");
+                let bytes = path.as_os_str().as_encoded_bytes();
+                let is_directory = bytes.ends_with(b"/") || bytes.ends_with(b"/.");
                 let name = path.file_name().filter(|_| !is_directory).ok_or(error)?;
                 directory.canonicalize()?.join(name)
             }

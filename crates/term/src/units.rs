@@ -22,10 +22,7 @@ pub fn scaled(ns: f64) -> (f64, &'static str) {
 /// A ratio as a percentage. A share that is not 0 never looks like 0, nor one that is not 1 like 100 %.
 pub fn percent(ratio: f64) -> String {
     if ratio < 0.0 {
-        let less = percent(-ratio);
-        return less
-            .strip_prefix("< ")
-            .map_or_else(|| format!("-{less}"), |least| format!("> -{least}"));
+        return negative(&percent(-ratio));
     }
     match ratio * 100.0 {
         0.0 => "0 %".to_owned(),
@@ -33,7 +30,7 @@ pub fn percent(ratio: f64) -> String {
         100.0 => "100 %".to_owned(),
         percent if !percent.is_finite() => "-".to_owned(),
         percent if percent >= 999.5 => format!("{} %", quantity(percent)),
-        percent if percent >= 100.06 => format!("{percent:.1} %"),
+        percent if percent >= 100.1 => format!("{percent:.1} %"),
         percent if percent > 100.0 => "> 100 %".to_owned(),
         percent if percent > 99.99 => "> 99.99 %".to_owned(),
         // One decimal would round to 100.
@@ -58,10 +55,18 @@ pub fn thousands(number: u64) -> String {
 /// A number of things, which may be a mean: whole where it is large. One that is not 0 never looks like 0.
 pub fn quantity(number: f64) -> String {
     match number {
-        number if number < 0.0 => format!("-{}", quantity(-number)),
+        number if number < 0.0 => negative(&quantity(-number)),
         number if number >= 999.5 => thousands(number.round() as u64),
         number if number > 0.0 && number < 0.005 => "< 0.01".to_owned(),
         number => three_digits(number),
+    }
+}
+
+/// The negative of a number for people.
+fn negative(number: &str) -> String {
+    match number.strip_prefix("< ") {
+        Some(least) => format!("> -{least}"),
+        None => format!("-{number}"),
     }
 }
 
@@ -144,8 +149,8 @@ mod tests {
             shown,
             ["> 100 %", "150.0 %", "1,200 %", "-", "-5.00 %", "> -0.01 %"]
         );
-        let shown = [0.004, 0.01, 12.0, -1_234.0].map(quantity);
-        assert_eq!(shown, ["< 0.01", "0.01", "12.0", "-1,234"]);
+        let shown = [0.004, 0.01, 12.0, -1_234.0, -0.004].map(quantity);
+        assert_eq!(shown, ["< 0.01", "0.01", "12.0", "-1,234", "> -0.01"]);
     }
 
     #[test]

@@ -82,28 +82,18 @@ pub fn calibrate(calibrate: &Calibrate, global: &Global) -> Result<ExitCode, Fai
     start(trial, &sender);
     let Found { draws, failure } = collect(calibrate, &receiver, &is_interrupted, &progress);
     drop(progress);
+    let has_none = draws.accepted.is_empty();
     let ended = match (failure, draws.interrupted) {
         (Some(failure), _) => Err(failure),
         (None, true) => Ok(ExitCode::from(INTERRUPTED)),
+        (None, false) if has_none => Ok(ExitCode::from(EXPECTATION_FAILED)),
         (None, false) => Ok(ExitCode::SUCCESS),
     };
-    if !draws.interrupted && draws.accepted.is_empty() {
+    if has_none {
         let _ = writeln!(
             std::io::stderr(),
-            "none of {} fits; nothing is written",
+            "none fitted of {} that ended; nothing is written",
             counted(draws.tried, "draw")
-        );
-        return Ok(ExitCode::from(EXPECTATION_FAILED));
-    }
-    if draws.interrupted && draws.accepted.is_empty() {
-        let why = if ended.is_err() {
-            "failed"
-        } else {
-            "interrupted"
-        };
-        let _ = writeln!(
-            std::io::stderr(),
-            "{why} before any draw fitted; nothing is written"
         );
         return ended;
     }
@@ -147,19 +137,22 @@ fn start(trial: Trial, sender: &Sender<Message>) {
                     return;
                 }
                 let tried = catch_unwind(AssertUnwindSafe(|| trial.of(number)));
-                let message = match tried {
-                    Ok(tried) => Message::Ended(number, tried),
-                    // The simulator panics so when tasks are in a deadlock.
-                    Err(panic) => match panic.downcast::<bursar_sim::Failure>() {
-                        Ok(failure) => Message::Ended(number, Err(Failure::unavailable(failure))),
-                        Err(panic) => Message::Panicked(panic),
-                    },
-                };
-                if sender.send(message).is_err() {
+                if sender.send(message(number, tried)).is_err() {
                     return;
                 }
             }
         });
+    }
+}
+
+fn message(number: u64, tried: thread::Result<Tried>) -> Message {
+    match tried {
+        Ok(tried) => Message::Ended(number, tried),
+        // The simulator panics so when tasks are in a deadlock.
+        Err(panic) => match panic.downcast::<bursar_sim::Failure>() {
+            Ok(failure) => Message::Ended(number, Err(Failure::unavailable(failure))),
+            Err(panic) => Message::Panicked(panic),
+        },
     }
 }
 
@@ -288,10 +281,10 @@ mod tests {
             verbose: false,
         };
         let (sender, receiver) = channel();
-        let stuck = || Failure::unavailable(bursar_sim::Failure::TooLong { steps: 7 });
-        let fits = |number| Ok(Some(draw(1, number, &[], &[])));
-        for (number, tried) in [(3, fits(3)), (2, Err(stuck())), (0, fits(0)), (1, fits(1))] {
-            let message = Message::Ended(number, tried);
+        let fits = |number| message(number, Ok(Ok(Some(draw(1, number, &[], &[])))));
+        let stuck = bursar_sim::Failure::TooLong { steps: 7 };
+        let stuck = message(2, Err(Box::new(stuck)));
+        for message in [fits(3), stuck, fits(0), fits(1)] {
             sender.send(message).expect("a receiver");
         }
         let progress = Progress::new(1, &global);

@@ -4,7 +4,6 @@ use std::fmt;
 
 use bursar_machine::Fnv1a64;
 use bursar_rig::timer::Timers;
-use toml::Table;
 
 use crate::all_experiments::{ALL, Parameters};
 use crate::document::{Document, ExpectationResult, Metrics, SCHEMA, VariantResult};
@@ -125,8 +124,7 @@ impl Plan {
             }
             settings.set(assignment).map_err(Error::Parameter)?;
         }
-        let read = |table: &Table| Parameters::read(&experiment.name, table).map(drop);
-        settings.check_set(read).map_err(Error::Parameter)?;
+        settings.check_set().map_err(Error::Parameter)?;
         let typed = |point: Point| {
             let parameters =
                 Parameters::read(&experiment.name, &point.parameters).map_err(Error::File)?;

@@ -4,6 +4,7 @@ use std::fmt;
 
 use toml::{Table, Value};
 
+use crate::all_experiments::Parameters;
 use crate::experiment::{Experiment, Load};
 use crate::machine_info::MachineKind;
 use crate::name_list::list;
@@ -256,25 +257,21 @@ impl<'a> Settings<'a> {
         Ok(())
     }
 
-    /// Refuses a value that the user set and `read` does not take: a word that the parameter does not have, or a number too large.
+    /// Refuses a value that the user set and the experiment cannot read: a word that the parameter does not have, or a number too large.
     ///
     /// # Errors
     /// [`ParameterError::Range`].
-    pub(crate) fn check_set(
-        &self,
-        read: impl Fn(&Table) -> Result<(), String>,
-    ) -> Result<(), ParameterError> {
-        let all = self.set.iter().flat_map(|(key, values)| {
-            let one = move |value| (key, value);
-            values.iter().map(one)
-        });
-        for (key, value) in all {
-            let mut table = self.defaults.clone();
-            table.insert(key.clone(), value.clone());
-            read(&table).map_err(|error| ParameterError::Range {
-                key: key.clone(),
-                problem: format!("cannot be that: {}", error.lines().next().unwrap_or(&error)),
-            })?;
+    pub(crate) fn check_set(&self) -> Result<(), ParameterError> {
+        for (key, values) in &self.set {
+            for value in values {
+                let mut table = self.defaults.clone();
+                table.insert(key.clone(), value.clone());
+                let read = Parameters::read(&self.experiment.name, &table);
+                read.map_err(|error| ParameterError::Range {
+                    key: key.clone(),
+                    problem: format!("cannot be that: {}", error.lines().next().unwrap_or(&error)),
+                })?;
+            }
         }
         Ok(())
     }

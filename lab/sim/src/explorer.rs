@@ -123,7 +123,7 @@ struct Outcome {
 /// Maximum depth of the bugs that PCT schedules look for: the number of events that must come in one order.
 const DEPTH_MAX: u64 = 5;
 
-/// Schedules whose numbers of steps stand for those of all (judgement). A scenario chooses its work by the schedule's number, and its
+/// Schedules whose numbers of steps stand for those of all (judgement). Random walks, a quarter, need none. A scenario chooses its work by the schedule's number, and its
 /// kinds of work differ in length.
 const TYPICAL: usize = 16;
 

@@ -83,20 +83,15 @@ pub fn replay(replay: &Replay, global: &Global) -> Result<ExitCode, Failure> {
             .into_iter()
             .map(|policies| (other, policies)),
     );
-    let (runs, failed) = run_all(&load, &jobs, global)?;
-    let document = Document::new(
-        path,
-        &recording,
-        &load,
-        &seen(&load),
-        &Runs {
-            own,
-            other,
-            figures: runs,
-            failed: failed.clone(),
-            draws: DRAWS,
-        },
-    );
+    let (figures, failed) = run_all(&load, &jobs, global)?;
+    let runs = Runs {
+        own,
+        other,
+        figures,
+        failed,
+        draws: DRAWS,
+    };
+    let document = Document::new(path, &recording, &load, &seen(&load), &runs);
     form::write(
         format,
         &document,
@@ -104,7 +99,7 @@ pub fn replay(replay: &Replay, global: &Global) -> Result<ExitCode, Failure> {
         text::text,
         output,
     )?;
-    match failed.first() {
+    match runs.failed.first() {
         None => Ok(ExitCode::SUCCESS),
         Some(why) => Err(Failure::unavailable(format!(
             "a policy was left out: {why}"
@@ -188,27 +183,19 @@ fn run_all(
         }
     });
     drop(progress);
-    let mut of_jobs: Vec<Result<OfJob, String>> = jobs.iter().map(|_| Ok(OfJob::new())).collect();
-    let done = done.into_inner().unwrap_or_default();
-    for ((job, _), result) in done {
-        match (&mut of_jobs[job], result) {
-            (Ok(all), Ok(figures)) => all.push(figures),
-            (of_job @ Ok(_), Err(why)) => *of_job = Err(why),
-            (Err(_), _) => {}
-        }
-    }
+    let mut done = done.into_inner().unwrap_or_default();
     let mut failed = Vec::new();
-    let mut whole = Vec::new();
-    let mut has_base = true;
-    for ((topology, policies), of_job) in jobs.iter().zip(of_jobs) {
-        let is_recorded = *policies == load.stock().policies;
-        match of_job {
-            Ok(figures) if has_base => whole.push((*topology, *policies, figures)),
-            Ok(_) => {}
-            Err(why) if whole.is_empty() => return Err(Failure::unavailable(why)),
+    let mut whole = OfJobs::new();
+    for (job, &(topology, policies)) in jobs.iter().enumerate() {
+        let results = (0..DRAWS).filter_map(|number| done.remove(&(job, number)));
+        match results.collect::<Result<OfJob, _>>() {
+            Ok(figures) => whole.push((topology, policies, figures)),
+            Err(why) if job == 0 => return Err(Failure::unavailable(why)),
             Err(why) => {
-                has_base &= !is_recorded;
                 failed.push(why);
+                if policies == load.stock().policies {
+                    break;
+                }
             }
         }
     }

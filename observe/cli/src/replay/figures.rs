@@ -41,15 +41,11 @@ pub(super) struct Change {
 impl Spread {
     pub(super) fn of(mut values: Vec<f64>) -> Option<Self> {
         values.sort_by(f64::total_cmp);
-        let middle = values.len() / 2;
-        Some(Self {
-            lo: *values.first()?,
-            median: match values.len() % 2 {
-                0 => f64::midpoint(*values.get(middle.checked_sub(1)?)?, values[middle]),
-                _ => values[middle],
-            },
-            hi: *values.last()?,
-        })
+        let (lo, hi) = (*values.first()?, *values.last()?);
+        let middle = [(values.len() - 1) / 2, values.len() / 2];
+        let [below, above] = middle.map(|at| values[at]);
+        let median = f64::midpoint(below, above);
+        Some(Self { lo, median, hi })
     }
 }
 
@@ -123,5 +119,19 @@ pub(super) fn in_unit(value: f64, unit: Unit) -> String {
         Unit::Ratio => percent(value),
         Unit::PerSecond => format!("{}/s", quantity(value)),
         _ => quantity(value),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_of_an_even_number_is_between_the_middle_ones() {
+        let median = |values: &[f64]| Spread::of(values.to_vec()).map(|it| it.median);
+        assert_eq!(median(&[]), None);
+        assert_eq!(median(&[7.0]), Some(7.0));
+        assert_eq!(median(&[9.0, 1.0, 2.0]), Some(2.0));
+        assert_eq!(median(&[9.0, 1.0, 2.0, 4.0]), Some(3.0));
     }
 }
