@@ -13,13 +13,7 @@ use crate::topology::nearest;
 
 /// Version of the constants' meaning. Raise it when the engine charges differently for the same constants, so that
 /// results of different models do not mix.
-const MODEL_VERSION: u32 = 2;
-
-/// Constants that are newer than results published with this version of the model, which did without them.
-///
-/// While such a constant has the value of the table, it does not change the identity of the model. The next version
-/// begins with an empty list.
-const NEWER: &[&str] = &["page_zero_ns", "frame_record_ns", "lines_ahead"];
+const MODEL_VERSION: u32 = 3;
 
 /// Maximum value of a constant: a quarter of an hour. Sums of such steps stay far from the end of the clock.
 const MOST_NS: u64 = 1_000_000_000_000;
@@ -225,15 +219,11 @@ impl CostModel {
         Ok(())
     }
 
-    /// Identity of the model: its version and all names and values. Leaves out constants that are newer than published
-    /// results and have the table's value.
+    /// Identity of the model: its version and all names and values.
     #[must_use]
     pub fn hash(&self) -> String {
         let mut hash = Fnv1a64::new().write(format!("version={MODEL_VERSION}\n").as_bytes());
-        for ((name, value), known) in self.values().zip(CONSTANTS) {
-            if NEWER.contains(&name) && value == known.value {
-                continue;
-            }
+        for (name, value) in self.values() {
             hash = hash.write(format!("{name}={value}\n").as_bytes());
         }
         hash.to_string()

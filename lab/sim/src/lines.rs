@@ -259,6 +259,11 @@ impl Lines {
         joins
     }
 
+    /// Counts transfers that [`Lines::access`] does not see.
+    pub(crate) fn count_transfers(&self, transfers: u64) {
+        self.transfers.set(self.transfers.get() + transfers);
+    }
+
     /// Number of times that a line moved from one CPU to another.
     pub(crate) fn transfers(&self) -> u64 {
         self.transfers.get()

@@ -11,12 +11,9 @@ use crate::task::{LockId, TaskId, Tasks};
 #[repr(C, align(64))]
 pub(crate) struct LockState {
     pub(crate) owner: Option<TaskId>,
-    pub(crate) owner_cpu: u32,
-    /// Time at which it was released.
-    pub(crate) free_ns: u64,
     pub(crate) line: LineId,
-    /// Set when the first sleeper was woken in vain once: it gets the lock next.
-    pub(crate) is_promised: bool,
+    /// Number of sleepers, the first ones, that were woken in vain once: they get the lock next.
+    pub(crate) promised: usize,
     pub(crate) spinners: VecDeque<TaskId>,
     pub(crate) sleepers: VecDeque<TaskId>,
 }
@@ -28,7 +25,6 @@ impl LockState {
         let is_free = self.owner.is_none();
         if is_free {
             self.owner = Some(tasks.current.get());
-            self.owner_cpu = tasks.cpu.get();
         }
         is_free
     }

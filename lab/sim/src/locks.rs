@@ -1,7 +1,6 @@
 //! Locks: owners, waiters, and the order of the waiters.
 //!
-//! A release is no event of its own. It records when the lock is free, and a task that comes later works out its own
-//! turn. Only if a task waits does anything happen, or if the order depends on the waiters (ticket and unfair locks).
+//! A release is an event like a lock: all that come before it find the lock taken, and wait as their kind of lock does.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -129,63 +128,71 @@ fn change_spins(world: &World, timed: &Timed, by: i32) {
     timed.update_horizon(world);
 }
 
-/// Takes the lock if it is free, and spends the time until then; returns whether that was later than now.
+/// Takes the lock if it is free.
 #[inline]
-fn timed_own(world: &World, lock: LockId) -> Option<bool> {
-    let World { lines, clock, .. } = world;
-    let (line, free_ns, last_cpu) = world.locks.with(lock, |state| {
-        let before = (state.line, state.free_ns, state.owner_cpu);
-        state.own(&world.tasks).then_some(before)
-    })?;
-    // The lock was taken when we came: the last owner ran ahead on the host, not in time.
-    let has_waited = clock.now_ns() < free_ns;
-    let atomic_ns = world.settings.costs.atomic_ns;
-    world.access(line, Access::Write, atomic_ns);
-    if clock.now_ns() < free_ns {
-        let distance = lines.distance(last_cpu, world.tasks.cpu.get());
-        clock.set(free_ns + lines.way_ns(distance));
+fn timed_own(world: &World, lock: LockId) -> bool {
+    let is_ours = world.locks.with(lock, |state| state.own(&world.tasks));
+    if is_ours {
+        fetch(world, lock, Access::Write, world.settings.costs.atomic_ns);
     }
-    Some(has_waited)
+    is_ours
+}
+
+/// Fetches the line of a lock, and spends some time more.
+#[inline]
+fn fetch(world: &World, lock: LockId, access: Access, extra_ns: u64) {
+    let line = world.locks.with(lock, |state| state.line);
+    world.access(line, access, extra_ns);
+}
+
+/// Returns whether a waiter that goes on has been given the lock, whose line it then fetches.
+#[inline]
+fn is_given(world: &World, lock: LockId) -> bool {
+    let owner = world.locks.with(lock, |state| state.owner);
+    let is_ours = owner == Some(world.tasks.current.get());
+    if is_ours {
+        fetch(world, lock, Access::Write, 0);
+    }
+    is_ours
 }
 
 #[inline]
 fn lock_spinning(world: &World, timed: &Timed, lock: LockId) -> bool {
     let current = world.tasks.current.get();
-    let mut has_spun = false;
-    loop {
-        if let Some(has_waited) = timed_own(world, lock) {
-            return has_spun || has_waited;
-        }
-        has_spun = true;
+    let mut has_waited = false;
+    while !timed_own(world, lock) {
+        has_waited = true;
         world
             .locks
             .with(lock, |state| state.spinners.push_back(current));
         let is_granted = timed.spin(world, NEVER);
         debug_assert!(is_granted);
-        if world.locks.with(lock, |state| state.owner) == Some(current) {
+        if is_given(world, lock) {
             return true;
         }
+        // It sees that an unfair lock is free. Another may be quicker.
+        fetch(world, lock, Access::Read, 0);
+        timed.sync(world);
     }
+    has_waited
 }
 
 /// Spins while the owner runs, but only for a while, then sleeps. A sleeper that was woken in vain is served next.
 fn lock_sleeping(world: &World, timed: &Timed, lock: LockId) -> bool {
     let World { locks, tasks, .. } = world;
     let current = tasks.current.get();
-    let mut times = 0;
-    loop {
-        if let Some(has_waited) = timed_own(world, lock) {
-            return has_waited || times > 0;
-        }
-        times += 1;
+    let (mut has_waited, mut was_woken) = (false, false);
+    while !timed_own(world, lock) {
+        has_waited = true;
         let owner = locks.with(lock, |state| state.owner);
         // `NOBODY` has it if it was taken outside of tasks.
         let owner = owner.filter(|owner| *owner != NOBODY);
         let owner_runs = owner
             .is_some_and(|owner| matches!(tasks.state_of(owner), State::Running | State::Spinning));
-        if owner_runs && times == 1 {
+        if owner_runs && !was_woken {
             locks.with(lock, |state| state.spinners.push_back(current));
-            if timed.spin(world, world.clock.now_ns() + mutex_spin_ns(&world.settings)) {
+            let until_ns = world.clock.now_ns() + mutex_spin_ns(&world.settings);
+            if timed.spin(world, until_ns) && is_given(world, lock) {
                 return true;
             }
             locks.with(lock, |state| state.spinners.retain(|&task| task != current));
@@ -193,23 +200,24 @@ fn lock_sleeping(world: &World, timed: &Timed, lock: LockId) -> bool {
         world.clock.advance(world.settings.costs.syscall_ns);
         timed.sync(world);
         // The owner may have released it on our way into the kernel.
-        if timed_own(world, lock).is_some() {
+        if timed_own(world, lock) {
             return true;
         }
         locks.with(lock, |state| {
-            if times > 2 {
-                state.sleepers.push_front(current);
-                state.is_promised = true;
+            if was_woken {
+                state.sleepers.insert(state.promised, current);
+                state.promised += 1;
             } else {
                 state.sleepers.push_back(current);
             }
         });
         timed.block(world);
-        if locks.with(lock, |state| state.owner) == Some(current) {
+        if is_given(world, lock) {
             return true;
         }
-        times += 1;
+        was_woken = true;
     }
+    has_waited
 }
 
 /// Time that a waiter spins: in a process a fixed time, in the kernel until the slice ends.
@@ -242,11 +250,8 @@ fn try_lock(engine: &Engine, lock: LockId, waiting: Waiting) -> bool {
 }
 
 fn timed_try_lock(world: &World, timed: &Timed, lock: LockId, waiting: Waiting) -> bool {
-    let (line, free_ns) = world.locks.with(lock, |state| (state.line, state.free_ns));
-    // A lock that is released later than now counts as taken.
-    let is_ours = free_ns <= world.clock.now_ns() && timed_own(world, lock).is_some();
-    if !is_ours {
-        world.access(line, Access::Read, 0);
+    if !timed_own(world, lock) {
+        fetch(world, lock, Access::Read, 0);
         return false;
     }
     if waiting == Waiting::Spin {
@@ -279,59 +284,54 @@ fn unlock(engine: &Engine, lock: LockId, waiting: Waiting) {
 
 #[inline]
 fn timed_unlock(world: &World, timed: &Timed, lock: LockId, waiting: Waiting) {
-    let kind = match waiting {
-        Waiting::Spin => world.settings.topology.lock,
-        Waiting::Sleep => LockKind::Queued,
-    };
-    // No task sleeps for a spin lock.
-    let has_waiters = world.locks.with(lock, |state| {
-        !state.spinners.is_empty() || waiting == Waiting::Sleep && !state.sleepers.is_empty()
-    });
-    if has_waiters || kind != LockKind::Queued {
-        timed.sync(world);
-        world.note(Step::Unlock, lock);
-        hand_over(world, timed, lock, kind);
-    } else {
-        // No task can come in between.
-        let now_ns = world.clock.now_ns();
-        world.locks.with(lock, |state| {
-            state.owner = None;
-            state.is_promised = false;
-            state.free_ns = now_ns;
+    // Those that come before find it taken.
+    timed.sync(world);
+    world.note(Step::Unlock, lock);
+    if waiting == Waiting::Sleep {
+        world.tasks.with_current(|task| {
+            task.mutexes.borrow_mut().retain(|&other| other != lock);
         });
     }
-    match waiting {
-        Waiting::Spin => change_spins(world, timed, -1),
-        Waiting::Sleep => world.tasks.with_current(|task| {
-            task.mutexes.borrow_mut().retain(|&other| other != lock);
-        }),
+    let has_waiters = world.locks.with(lock, |state| {
+        state.owner = None;
+        // No task sleeps for a spin lock.
+        !state.spinners.is_empty() || waiting == Waiting::Sleep && !state.sleepers.is_empty()
+    });
+    if has_waiters {
+        let kind = match waiting {
+            Waiting::Spin => world.settings.topology.lock,
+            Waiting::Sleep => LockKind::Queued,
+        };
+        hand_over(world, timed, lock, kind);
+    }
+    if waiting == Waiting::Spin {
+        change_spins(world, timed, -1);
     }
 }
 
-/// Gives the lock to the next waiter, or releases it.
+/// Gives a lock that is free to the next waiter, or wakes one.
 fn hand_over(world: &World, timed: &Timed, lock: LockId, kind: LockKind) {
     let World { lines, locks, .. } = world;
     let now_ns = world.clock.now_ns();
-    let is_promised = locks.with(lock, |state| state.is_promised);
+    let is_promised = locks.with(lock, |state| state.promised > 0);
     let spinner = if is_promised {
         None
     } else {
         next_spinner(world, timed, lock, kind)
     };
     if let Some((task, rest)) = spinner {
-        let to = world.tasks.with(task, |task| task.cpu.get());
-        let way_ns = lines.way_ns(lines.distance(world.tasks.cpu.get(), to));
-        let handover_ns = match kind {
-            LockKind::Queued | LockKind::Unfair => way_ns,
+        let mut at_ns = now_ns;
+        if kind == LockKind::Ticket {
             // All waiters read the line again, one after the other; the next is served half-way on average.
-            LockKind::Ticket => way_ns + rest * way_ns / 2,
-        };
-        locks.with(lock, |state| {
-            state.owner = (kind != LockKind::Unfair).then_some(task);
-            state.owner_cpu = to;
-            state.free_ns = now_ns;
-        });
-        return timed.grant(world, task, now_ns + handover_ns);
+            let to = world.tasks.with(task, |task| task.cpu.get());
+            let way_ns = lines.way_ns(lines.distance(world.tasks.cpu.get(), to));
+            at_ns += rest * way_ns / 2;
+            lines.count_transfers(rest);
+        }
+        if kind != LockKind::Unfair {
+            locks.with(lock, |state| state.owner = Some(task));
+        }
+        return timed.grant(world, task, at_ns);
     }
     if kind == LockKind::Unfair {
         // The waiters are off their CPUs; the first that runs gets it.
@@ -340,11 +340,13 @@ fn hand_over(world: &World, timed: &Timed, lock: LockId, kind: LockKind) {
             timed.grant(world, task, now_ns);
         }
     }
-    let sleeper = locks.with(lock, |state| state.sleepers.pop_front());
-    locks.with(lock, |state| {
-        state.is_promised = false;
-        state.free_ns = now_ns;
-        state.owner = if is_promised { sleeper } else { None };
+    let sleeper = locks.with(lock, |state| {
+        let sleeper = state.sleepers.pop_front();
+        if is_promised {
+            state.promised -= 1;
+            state.owner = sleeper;
+        }
+        sleeper
     });
     if is_promised {
         // The lock's next owner does not run yet.
@@ -353,6 +355,7 @@ fn hand_over(world: &World, timed: &Timed, lock: LockId, kind: LockKind) {
     if let Some(task) = sleeper {
         let costs = &world.settings.costs;
         world.clock.advance(costs.syscall_ns + costs.wake_ns);
+        timed.sync(world);
         timed.wake(world, task, world.clock.now_ns());
     }
 }
@@ -564,7 +567,7 @@ impl Event for SimEvent {
                 engine.spend(engine.costs().syscall_ns);
             }
             for task in waiters {
-                engine.spend(engine.costs().wake_ns);
+                engine.pass(engine.costs().wake_ns);
                 engine.wake(task);
             }
             engine.end_step();

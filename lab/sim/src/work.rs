@@ -216,9 +216,12 @@ impl WorkQueue for SimQueue {
 
 /// Wakes a worker that waits, unless its timer has woken it.
 fn wake_worker(engine: &Engine, worker: TaskId) {
-    if engine.world.tasks.state_of(worker) == State::Blocked {
-        engine.spend(engine.costs().wake_ns);
-        engine.wake(worker);
+    let is_blocked = || engine.world.tasks.state_of(worker) == State::Blocked;
+    if is_blocked() {
+        engine.pass(engine.costs().wake_ns);
+        if is_blocked() {
+            engine.wake(worker);
+        }
     }
 }
 

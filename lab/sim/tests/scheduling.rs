@@ -7,7 +7,7 @@ use bursar_machine::{AtomicWord, Event, Lock, Machine, MemoryOrder, Shard};
 use bursar_rig::Tasks;
 use bursar_rig::timer::{BoundTask, Timer, TimerKind, Timers, WorkQueue};
 use bursar_sim::{
-    Chance, Failure, LockKind, PreemptionKind, Settings, SimEvent, SimMutex, SimSpin, SimWord,
+    Chance, Failure, LockKind, PreemptionKind, Settings, Sim, SimEvent, SimMutex, SimSpin, SimWord,
     Simulator, Stall, Topology,
 };
 
@@ -249,6 +249,155 @@ fn a_sleep_beyond_the_end_of_time_never_ends() {
     });
     let waiting = [0, 1].into();
     assert_eq!(result, Err(Failure::Deadlock { waiting }));
+}
+
+/// Time at which a task runs that sleeps until 2.5 ms, beside `wakers` that need all CPUs, but the last one from 3 ms on.
+fn when_it_runs_beside(wakers: fn(&Sim, &SimEvent, u32)) -> u64 {
+    let mut settings = settings(4);
+    settings.costs.set("wake_ns", 1_000_000).unwrap();
+    let simulator = Simulator::new(settings);
+    let machine = simulator.machine();
+    let (event, ran_ns) = (SimEvent::new(), AtomicU64::new(0));
+    let mut tasks: Vec<BoundTask<'_>> = Vec::new();
+    for cpu in 0..4 {
+        let (machine, event) = (&machine, &event);
+        let body = move || {
+            wakers(machine, event, cpu);
+            machine.compute(100_000_000);
+        };
+        tasks.push((Some(cpu), Box::new(body)));
+    }
+    tasks.push((
+        None,
+        Box::new(|| {
+            machine.sleep_on_timer(timer(TimerKind::Exact, 2_500_000));
+            machine.compute(1);
+            ran_ns.store(machine.now_ns(), Ordering::Relaxed);
+        }),
+    ));
+    machine.run_bound(tasks);
+    ran_ns.into_inner()
+}
+
+/// Otherwise the CPUs of all but the first stand still until their tasks are woken.
+#[test]
+fn tasks_are_woken_one_after_the_other() {
+    let by_event = when_it_runs_beside(|machine, event, cpu| match cpu {
+        0 => {
+            machine.compute(10_000);
+            event.set();
+        }
+        _ => event.wait(),
+    });
+    let by_fence = when_it_runs_beside(|machine, _, _| machine.fence());
+    for ran_ns in [by_event, by_fence] {
+        assert!((2_500_000..2_600_000).contains(&ran_ns), "{ran_ns}");
+    }
+}
+
+#[test]
+fn a_lock_that_is_handed_over_moves_its_line() {
+    for (kind, transfers) in [
+        (LockKind::Queued, 3),
+        (LockKind::Ticket, 4),
+        (LockKind::Unfair, 5),
+    ] {
+        let mut settings = kernel(3);
+        settings.topology.lock = kind;
+        let simulator = Simulator::new(settings);
+        let machine = simulator.machine();
+        let lock = SimSpin::new(());
+        // Each takes it once: CPU 0 first and last, and the others wait for it.
+        let take = |after_ns, hold_ns| {
+            machine.compute(after_ns);
+            let _guard = lock.lock();
+            machine.compute(hold_ns);
+        };
+        machine.run_bound(vec![
+            (
+                Some(0),
+                Box::new(|| {
+                    take(0, 50_000);
+                    take(50_000, 0);
+                }),
+            ),
+            (Some(1), Box::new(|| take(10_000, 0))),
+            (Some(2), Box::new(|| take(20_000, 0))),
+        ]);
+        // The second waiter for a ticket reads the line again when the first is served. Who waits for an unfair lock
+        // reads its line, and then takes it.
+        assert_eq!(simulator.counts().transfers, transfers, "{kind:?}");
+    }
+}
+
+/// The holder does nothing that another could see. So on the host it goes on, and releases the lock before the other comes.
+#[test]
+fn who_comes_before_a_release_waits_as_its_lock_does() {
+    let simulator = Simulator::new(settings(2));
+    let machine = simulator.machine();
+    let lock = SimMutex::new(());
+    machine.run_bound(vec![
+        (
+            Some(0),
+            Box::new(|| {
+                let _guard = lock.lock();
+                machine.touch_frames(100_000);
+            }),
+        ),
+        (
+            Some(1),
+            Box::new(|| {
+                machine.compute(1_000);
+                drop(lock.lock());
+            }),
+        ),
+    ]);
+    // It spun in vain, slept, and was woken.
+    assert_eq!(simulator.counts().wakes, 1);
+}
+
+/// Two sleepers find the lock taken again when they wake. Then both get it, in the order in which they came, before
+/// anyone who is quicker.
+#[test]
+fn all_that_were_woken_in_vain_are_served_next() {
+    let mut settings = settings(3);
+    settings.costs.set("idle_exit_ns", 100_000).unwrap();
+    let simulator = Simulator::new(settings);
+    let machine = simulator.machine();
+    let lock = SimMutex::new(Vec::new());
+    let take = |task: u32, hold_ns| {
+        lock.lock().push(task);
+        machine.compute(hold_ns);
+    };
+    machine.run_bound(vec![
+        (
+            Some(0),
+            Box::new(|| {
+                for hold_ns in [1_000_000, 0, 1_000_000, 0] {
+                    let mut guard = lock.lock();
+                    guard.push(0);
+                    machine.compute(hold_ns);
+                }
+            }),
+        ),
+        (
+            Some(1),
+            Box::new(|| {
+                machine.compute(10_000);
+                take(1, 0);
+                take(1, 0);
+            }),
+        ),
+        (
+            Some(2),
+            Box::new(|| {
+                machine.compute(20_000);
+                take(2, 0);
+            }),
+        ),
+    ]);
+    let order = lock.lock().clone();
+    assert_eq!(order[..5], [0, 0, 0, 1, 2], "{order:?}");
 }
 
 /// All that the scheduler knows, under all faults; returns the event hash.

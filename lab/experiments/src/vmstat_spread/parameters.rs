@@ -63,7 +63,7 @@ parameters! {
     memory_gib: u64 [1 to 1 << 16];
     rewrites: u64 [1 to 1_000_000];
     rewrite_page_ns: u64 [1 to 1_000_000_000];
-    preempt_us: u64 [1 to 1_000_000];
+    preempt_us: u64 [1 to 1_000];
     swap_page_ns: u64 [1 to 1_000_000_000];
     zone_page_ns: u64 [0 to 1_000_000];
     huge_percent: u64 [0 to 100];
