@@ -1,7 +1,7 @@
 //! Engine of the machine: its runs, and the schedule that chooses between two visible operations.
 //!
-//! A task runs until just before an operation that another could see: an access to a shared word, a lock, a completion,
-//! a section, sleep. There the schedule decides which task goes on. In *virtual time* that is the earliest: each CPU has
+//! A task runs until just before an operation that another could see: an access to a shared word, a lock and its release,
+//! a completion, each wake-up, a section, sleep. There the schedule decides which task goes on. In *virtual time* that is the earliest: each CPU has
 //! a clock, operations cost time, and a seeded permutation that changes with time breaks ties. In an *exploration*
 //! there is no time, and a strategy chooses.
 //!
@@ -25,7 +25,7 @@ use crate::fault::Killed;
 use crate::lines::{Access, LineId};
 use crate::settings::{Mode, Settings};
 use crate::task::{NOBODY, Step, Task, TaskId};
-use crate::timed::Timed;
+use crate::timed::{Room, Timed};
 use crate::tournament::NEVER;
 use crate::world::World;
 
@@ -143,7 +143,7 @@ impl Engine {
             return;
         }
         match &self.schedule {
-            Schedule::Timed(timed) => timed.sync_slowly(&self.world),
+            Schedule::Timed(timed) => timed.sync_slowly(&self.world, Room::Made),
             Schedule::Explored(explored) => explored.point(&self.world, Point::Step),
         }
     }
@@ -204,6 +204,16 @@ impl Engine {
         if self.has_clock() {
             self.world.clock.advance(duration_ns);
             self.sync();
+        }
+    }
+
+    /// Spends time in the midst of something that the task does not leave: others go first that are earlier, and it keeps its CPU.
+    pub(crate) fn pass_undisturbed(&self, duration_ns: u64) {
+        if let Some(timed) = self.timed()
+            && self.is_scheduled()
+        {
+            self.world.clock.advance(duration_ns);
+            timed.sync_undisturbed(&self.world);
         }
     }
 
@@ -268,6 +278,8 @@ impl Engine {
                     engine.world.run.fail(failure, Some(payload));
                 });
             }
+            // Its CPU is free when its time has come, not before.
+            with_engine(|engine| engine.pass(0));
         };
         // SAFETY: `run` drops all routines before it returns or unwinds.
         let routine = unsafe { Routine::new(Box::new(guarded)) };

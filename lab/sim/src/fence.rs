@@ -41,7 +41,7 @@ fn timed_fence(engine: &Engine, timed: &Timed) {
     interrupt_all(&engine.world, timed);
     engine.sync();
     for task in followers {
-        engine.pass(engine.costs().wake_ns);
+        engine.pass_undisturbed(engine.costs().wake_ns);
         engine.wake(task);
     }
     let leader = {
@@ -52,7 +52,7 @@ fn timed_fence(engine: &Engine, timed: &Timed) {
         leader
     };
     if let Some(leader) = leader {
-        engine.pass(engine.costs().wake_ns);
+        engine.pass_undisturbed(engine.costs().wake_ns);
         engine.wake(leader);
     }
 }

@@ -170,9 +170,6 @@ fn lock_spinning(world: &World, timed: &Timed, lock: LockId) -> bool {
         if is_given(world, lock) {
             return true;
         }
-        // It sees that an unfair lock is free. Another may be quicker.
-        fetch(world, lock, Access::Read, 0);
-        timed.sync(world);
     }
     has_waited
 }
@@ -197,20 +194,22 @@ fn lock_sleeping(world: &World, timed: &Timed, lock: LockId) -> bool {
             }
             locks.with(lock, |state| state.spinners.retain(|&task| task != current));
         }
-        world.clock.advance(world.settings.costs.syscall_ns);
-        timed.sync(world);
-        // The owner may have released it on our way into the kernel.
-        if timed_own(world, lock) {
-            return true;
-        }
-        locks.with(lock, |state| {
-            if was_woken {
+        let syscall_ns = world.settings.costs.syscall_ns;
+        if was_woken {
+            locks.with(lock, |state| {
                 state.sleepers.insert(state.promised, current);
                 state.promised += 1;
-            } else {
-                state.sleepers.push_back(current);
+            });
+            world.clock.advance(syscall_ns);
+        } else {
+            world.clock.advance(syscall_ns);
+            timed.sync(world);
+            // The owner may have released it on our way into the kernel.
+            if timed_own(world, lock) {
+                return true;
             }
-        });
+            locks.with(lock, |state| state.sleepers.push_back(current));
+        }
         timed.block(world);
         if is_given(world, lock) {
             return true;
@@ -284,8 +283,10 @@ fn unlock(engine: &Engine, lock: LockId, waiting: Waiting) {
 
 #[inline]
 fn timed_unlock(world: &World, timed: &Timed, lock: LockId, waiting: Waiting) {
-    // Those that come before find it taken.
-    timed.sync(world);
+    // Those that come before find it taken. A task that unwinds does not stop on the way.
+    if !world.run.is_unwinding() {
+        timed.sync(world);
+    }
     world.note(Step::Unlock, lock);
     if waiting == Waiting::Sleep {
         world.tasks.with_current(|task| {
@@ -320,18 +321,21 @@ fn hand_over(world: &World, timed: &Timed, lock: LockId, kind: LockKind) {
         next_spinner(world, timed, lock, kind)
     };
     if let Some((task, rest)) = spinner {
-        let mut at_ns = now_ns;
-        if kind == LockKind::Ticket {
-            // All waiters read the line again, one after the other; the next is served half-way on average.
-            let to = world.tasks.with(task, |task| task.cpu.get());
-            let way_ns = lines.way_ns(lines.distance(world.tasks.cpu.get(), to));
-            at_ns += rest * way_ns / 2;
-            lines.count_transfers(rest);
-        }
+        let to = world.tasks.with(task, |task| task.cpu.get());
+        let way_ns = lines.way_ns(lines.distance(world.tasks.cpu.get(), to));
+        // What it waits for until it can fetch the line to write, and the reads of the line for that.
+        let (look_ns, reads) = match kind {
+            LockKind::Queued => (0, 0),
+            // All waiters read it again, one after the other; the next is served half-way on average.
+            LockKind::Ticket => (rest * way_ns / 2, rest),
+            // It sees that the lock is free. Until it has it, another may take it.
+            LockKind::Unfair => (way_ns, 1),
+        };
+        lines.count_transfers(reads);
         if kind != LockKind::Unfair {
             locks.with(lock, |state| state.owner = Some(task));
         }
-        return timed.grant(world, task, at_ns);
+        return timed.grant(world, task, now_ns + look_ns);
     }
     if kind == LockKind::Unfair {
         // The waiters are off their CPUs; the first that runs gets it.
@@ -355,12 +359,12 @@ fn hand_over(world: &World, timed: &Timed, lock: LockId, kind: LockKind) {
     if let Some(task) = sleeper {
         let costs = &world.settings.costs;
         world.clock.advance(costs.syscall_ns + costs.wake_ns);
-        timed.sync(world);
+        timed.sync_undisturbed(world);
         timed.wake(world, task, world.clock.now_ns());
     }
 }
 
-/// Takes the next spinner out of the queue; returns it and the number that stay in the queue.
+/// Takes the next spinner out of the queue; returns it and, of a ticket lock, the number of others that spin.
 fn next_spinner(
     world: &World,
     timed: &Timed,
@@ -383,7 +387,13 @@ fn next_spinner(
             0
         };
         let task = state.spinners.remove(at)?;
-        Some((task, state.spinners.len() as u64))
+        let others = match kind {
+            LockKind::Ticket => state.spinners.as_slices(),
+            _ => Default::default(),
+        };
+        let others = others.0.iter().chain(others.1);
+        let others = others.filter(|task| timed.is_spinning(world, **task));
+        Some((task, others.count() as u64))
     })
 }
 
@@ -567,7 +577,7 @@ impl Event for SimEvent {
                 engine.spend(engine.costs().syscall_ns);
             }
             for task in waiters {
-                engine.pass(engine.costs().wake_ns);
+                engine.pass_undisturbed(engine.costs().wake_ns);
                 engine.wake(task);
             }
             engine.end_step();

@@ -54,6 +54,13 @@ pub(crate) struct Fences {
     pub(crate) led_by: Option<TaskId>,
 }
 
+/// Whether a task makes room for another that its CPU should run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Room {
+    Made,
+    Refused,
+}
+
 /// Schedule in virtual time; see the module.
 pub(crate) struct Timed {
     pub(crate) cpus: Vec<Cpu>,
@@ -256,13 +263,20 @@ impl Timed {
     #[inline]
     pub(crate) fn sync(&self, world: &World) {
         if world.clock.is_at_horizon() {
-            self.sync_slowly(world);
+            self.sync_slowly(world, Room::Made);
+        }
+    }
+
+    /// The same in the midst of something that the task does not leave: a preemption that is due waits for the next sync.
+    pub(crate) fn sync_undisturbed(&self, world: &World) {
+        if world.clock.is_at_horizon() {
+            self.sync_slowly(world, Room::Refused);
         }
     }
 
     /// Returns when the current task is the earliest of all, and after a preemption that was due.
     #[cold]
-    pub(crate) fn sync_slowly(&self, world: &World) {
+    pub(crate) fn sync_slowly(&self, world: &World, room: Room) {
         let mut must_park = !world.settings.run_ahead;
         loop {
             let cpu = world.tasks.cpu.get();
@@ -282,13 +296,14 @@ impl Timed {
                 continue;
             }
             let interrupt_ns = self.interrupt_ns(world, cpu);
-            if interrupt_ns > world.clock.now_ns() {
+            if interrupt_ns > world.clock.now_ns() || room == Room::Refused {
                 self.let_go_on(world, interrupt_ns);
                 break;
             }
             self.preempt(world);
         }
-        if world.run.is_checked.get() {
+        // What a task that unwinds has half undone is not looked at.
+        if world.run.is_checked.get() && !world.run.is_unwinding() {
             world.run_check();
             if world.run.has_failed() {
                 give_up();
@@ -486,6 +501,7 @@ impl Timed {
         let deferred = self.cpus[cpu as usize].deferred.take();
         for alarm in deferred {
             if self.is_asleep(world, alarm) {
+                self.interrupt(world, cpu, world.settings.costs.timer_interrupt_ns);
                 self.enqueue(world, cpu, alarm.task, start_ns);
             }
         }

@@ -166,6 +166,7 @@ impl SimQueue {
 impl WorkQueue for SimQueue {
     fn queue_on(&self, Shard(cpu): Shard, timer: Timer, item: u64) {
         with_engine(|engine| {
+            engine.pass(0);
             let now_ns = engine.now_ns();
             let due_ns = match timer.deadline_ns <= now_ns {
                 true => timer.deadline_ns,
@@ -193,6 +194,7 @@ impl WorkQueue for SimQueue {
 
     fn stop(&self) {
         for cpu in 0..self.cpus.len() as u32 {
+            with_engine(|engine| engine.pass(0));
             let mut queue = self.queue(cpu);
             queue.has_stopped = true;
             if queue.is_waiting {
@@ -214,12 +216,17 @@ impl WorkQueue for SimQueue {
     }
 }
 
-/// Wakes a worker that waits, unless its timer has woken it.
+/// Wakes a worker that waits, unless its timer wakes it first.
 fn wake_worker(engine: &Engine, worker: TaskId) {
-    let is_blocked = || engine.world.tasks.state_of(worker) == State::Blocked;
-    if is_blocked() {
-        engine.pass(engine.costs().wake_ns);
-        if is_blocked() {
+    let sleep = || {
+        engine.world.tasks.with(worker, |task| {
+            (task.state.get() == State::Blocked).then(|| task.sleeps.get())
+        })
+    };
+    let before = sleep();
+    if before.is_some() {
+        engine.pass_undisturbed(engine.costs().wake_ns);
+        if sleep() == before {
             engine.wake(worker);
         }
     }

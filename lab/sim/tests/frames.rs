@@ -152,14 +152,10 @@ fn zeroing_and_discarding_take_time() {
     );
 }
 
-/// Results that are published name the model that they were made with, and a constant that they did not need is new.
 #[test]
-fn a_newer_constant_leaves_the_identity_of_the_model_alone() {
-    let mut costs = CostModel::default();
-    let identity = costs.hash();
-    costs.set("page_zero_ns", 700).unwrap();
-    assert_ne!(costs.hash(), identity);
+fn the_draws_on_file_are_of_this_model() {
     let draws = include_str!("../../../experiments/memcg-flush.draws.toml");
+    let identity = CostModel::default().hash();
     assert!(draws.contains(&identity), "the draws are of another model");
 }
 

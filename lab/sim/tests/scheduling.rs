@@ -295,6 +295,85 @@ fn tasks_are_woken_one_after_the_other() {
     }
 }
 
+/// The one that wakes them keeps its CPU until then, though its slice is over.
+#[test]
+fn who_wakes_several_tasks_is_not_preempted_in_between() {
+    let mut settings = settings(3);
+    settings.costs.set("wake_ns", 1_000_000).unwrap();
+    settings.costs.set("slice_ns", 100_000).unwrap();
+    let simulator = Simulator::new(settings);
+    let machine = simulator.machine();
+    let (event, woken_ns) = (SimEvent::new(), AtomicU64::new(0));
+    let wait = || {
+        event.wait();
+        woken_ns.fetch_max(machine.now_ns(), Ordering::Relaxed);
+    };
+    machine.run_bound(vec![
+        (Some(1), Box::new(wait)),
+        (Some(2), Box::new(wait)),
+        (
+            Some(0),
+            Box::new(|| {
+                machine.compute(10_000);
+                event.set();
+            }),
+        ),
+        (Some(0), Box::new(|| machine.compute(50_000_000))),
+    ]);
+    let woken_ns = woken_ns.into_inner();
+    assert!((2_000_000..2_100_000).contains(&woken_ns), "{woken_ns}");
+}
+
+/// It computes in a way that no other task can see, so on the host it ends at once.
+#[test]
+fn the_cpu_of_a_task_is_free_when_the_task_has_ended() {
+    let simulator = Simulator::new(settings(2));
+    let machine = simulator.machine();
+    let began_ns = AtomicU64::new(0);
+    machine.run_bound(vec![
+        (Some(0), Box::new(|| machine.touch_frames(100_000))),
+        (Some(1), Box::new(|| machine.compute(500_000))),
+        (
+            None,
+            Box::new(|| began_ns.store(machine.now_ns(), Ordering::Relaxed)),
+        ),
+    ]);
+    assert!(began_ns.into_inner() < 600_000);
+}
+
+/// A timer wakes the worker first, and its work waits for something else when the one that queued an item comes to wake it.
+#[test]
+fn a_worker_is_woken_from_its_wait_for_work_alone() {
+    let mut settings = settings(3);
+    settings.costs.set("wake_ns", 1_000_000).unwrap();
+    let simulator = Simulator::new(settings);
+    let machine = simulator.machine();
+    let (queue, event, served) = (machine.work_queue(), SimEvent::new(), AtomicU64::new(0));
+    let work = |_: Shard, item: u64| {
+        if item == 0 {
+            event.wait();
+        }
+        served.fetch_add(1, Ordering::Relaxed);
+    };
+    let mut tasks = queue.workers(&work);
+    tasks.push((
+        Some(0),
+        Box::new(|| {
+            machine.compute(100_000);
+            queue.queue_on(Shard(1), timer(TimerKind::Exact, 500_000), 0);
+            queue.queue_on(Shard(1), timer(TimerKind::Exact, 0), 1);
+            machine.compute(3_000_000);
+            event.set();
+            machine.compute(3_000_000);
+            queue.stop();
+        }),
+    ));
+    machine.run_bound(tasks);
+    assert_eq!(served.into_inner(), 2);
+    // By the timer, by the event, and all three workers by `stop`.
+    assert_eq!(simulator.counts().wakes, 5);
+}
+
 #[test]
 fn a_lock_that_is_handed_over_moves_its_line() {
     for (kind, transfers) in [
