@@ -323,7 +323,7 @@ fn hand_over(world: &World, timed: &Timed, lock: LockId, kind: LockKind) {
     if let Some((task, rest)) = spinner {
         let to = world.tasks.with(task, |task| task.cpu.get());
         let way_ns = lines.way_ns(lines.distance(world.tasks.cpu.get(), to));
-        // What it waits for until it can fetch the line to write, and the reads of the line for that.
+        // The time until it can fetch the line to write, and the reads of the line until then.
         let (look_ns, reads) = match kind {
             LockKind::Queued => (0, 0),
             // All waiters read it again, one after the other; the next is served half-way on average.

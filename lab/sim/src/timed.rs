@@ -302,7 +302,7 @@ impl Timed {
             }
             self.preempt(world);
         }
-        // What a task that unwinds has half undone is not looked at.
+        // A task that unwinds has left things half undone.
         if world.run.is_checked.get() && !world.run.is_unwinding() {
             world.run_check();
             if world.run.has_failed() {

@@ -403,7 +403,7 @@ fn a_lock_that_is_handed_over_moves_its_line() {
             (Some(1), Box::new(|| take(10_000, 0))),
             (Some(2), Box::new(|| take(20_000, 0))),
         ]);
-        // The second waiter for a ticket reads the line again when the first is served. Who waits for an unfair lock
+        // The second waiter for a ticket reads the line again when the first is served. A waiter for an unfair lock
         // reads its line, and then takes it.
         assert_eq!(simulator.counts().transfers, transfers, "{kind:?}");
     }
