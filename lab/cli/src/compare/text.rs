@@ -7,6 +7,7 @@ use crate::units::{counted, in_unit, quantity};
 use bursar_experiments::compare::rule::SEEDS_NEEDED;
 use bursar_experiments::compare::{Change, Comparison, Judgement};
 use bursar_experiments::machine_info::MachineKind;
+use bursar_experiments::measure::Unit;
 use bursar_term::grid::Grid;
 use bursar_term::markup::Markup;
 
@@ -77,8 +78,8 @@ fn figures(comparison: &Comparison, form: Markup) -> String {
         }
         table.row([
             format!("  {}", metric(change)),
-            in_unit(change.a, change.unit),
-            in_unit(change.b, change.unit),
+            value(change.a, change.unit),
+            value(change.b, change.unit),
             relative(change),
             match change.judgement {
                 Judgement::Worse => form.alarm(said),
@@ -109,8 +110,8 @@ fn summary(compared: &Compared, form: Markup) -> String {
                     said(change.judgement),
                     metric(change),
                     change.variant,
-                    in_unit(change.a, change.unit),
-                    in_unit(change.b, change.unit),
+                    value(change.a, change.unit),
+                    value(change.b, change.unit),
                     relative(change),
                     change.reason
                 );
@@ -165,8 +166,13 @@ fn metric(change: &Change) -> String {
     }
 }
 
+fn value(value: Option<f64>, unit: Unit) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| in_unit(value, unit))
+}
+
 fn relative(change: &Change) -> String {
     match change.change {
+        None if change.a.is_none() || change.b.is_none() => "-".to_owned(),
         None => "from 0".to_owned(),
         Some(0.0) => "0 %".to_owned(),
         Some(part) if part.abs() < 0.000_5 => {

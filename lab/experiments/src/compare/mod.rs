@@ -17,7 +17,7 @@ use serde::Serialize;
 use self::rule::{Finding, Shift};
 use crate::document::{Document, ParameterTable, VariantResult};
 use crate::machine_info::MachineInfo;
-use crate::measure::{Metric, SeedFigures, Summary, Unit};
+use crate::measure::{Distribution, Metric, SeedFigures, Summary, Unit};
 use crate::metrics::{Better, better};
 use crate::verdict;
 
@@ -60,11 +60,11 @@ pub struct Change {
     pub figure: &'static str,
     /// Its unit.
     pub unit: Unit,
-    /// Value in the first document.
-    pub a: f64,
-    /// Value in the second document.
-    pub b: f64,
-    /// Relative change from the first to the second; none where the first is 0 and the second is not.
+    /// Value in the first document; none if nothing was measured.
+    pub a: Option<f64>,
+    /// Value in the second document; none if nothing was measured.
+    pub b: Option<f64>,
+    /// Relative change from the first to the second; none where one has no value, or the first is 0 and the second is not.
     pub change: Option<f64>,
     /// Judgement on the change.
     pub judgement: Judgement,
@@ -202,18 +202,18 @@ fn unmatched(of: &Document, other: &Document) -> Vec<String> {
 fn judge(name: &str, a: &Metric, b: &Metric, seeds: [usize; 2]) -> Vec<Change> {
     let better = better(name, a.unit());
     let unit = a.unit();
-    let change = |figure, [a, b]: [f64; 2], finding: Finding| Change {
+    let change = |figure, [a, b]: [Option<f64>; 2], finding: Finding| Change {
         variant: String::new(),
         metric: name.to_owned(),
         figure,
         unit,
         a,
         b,
-        change: match (a, b) {
+        change: a.zip(b).and_then(|(a, b)| match (a, b) {
             (a, b) if a == b => Some(0.0),
             (0.0, _) => None,
             (a, b) => Some(b / a - 1.0),
-        },
+        }),
         judgement: judgement(better, finding.shift),
         reason: finding.reason,
         seeds: finding.seeds,
@@ -223,7 +223,7 @@ fn judge(name: &str, a: &Metric, b: &Metric, seeds: [usize; 2]) -> Vec<Change> {
             if unit == b.unit() =>
         {
             let [one, other] = [a, b].map(|metric| verdict::by_seed(metric).unwrap_or_default());
-            let values = [a, b].map(|metric| metric.value().unwrap_or_default());
+            let values = [a, b].map(Metric::value);
             vec![change("value", values, rule::by_seed(&one, &other))]
         }
         (Metric::Distribution(a), Metric::Distribution(b)) if a.unit() == b.unit() => {
@@ -238,14 +238,19 @@ fn judge(name: &str, a: &Metric, b: &Metric, seeds: [usize; 2]) -> Vec<Change> {
                     (false, false) => rule::by_seed(&one, &other),
                     _ => rule::without_seeds(),
                 };
-                change(figure, [a, b].map(|it| of_all(&it.summary())), finding)
+                let of_all = |it: &Distribution| (it.samples() > 0).then(|| of_all(&it.summary()));
+                change(figure, [a, b].map(of_all), finding)
             });
             figures.collect()
         }
         (Metric::Count(a), Metric::Count(b)) => {
             let [a, b] = [(a, seeds[0]), (b, seeds[1])]
                 .map(|(count, seeds)| *count as f64 / (seeds as f64).max(1.0));
-            vec![change("per_seed", [a, b], rule::without_seeds())]
+            vec![change(
+                "per_seed",
+                [Some(a), Some(b)],
+                rule::without_seeds(),
+            )]
         }
         _ => Vec::new(),
     }

@@ -262,7 +262,7 @@ fn counts_are_shown_by_seed() {
     let change = &Comparison::new(&eight, &twenty).changes[0];
     assert_eq!(
         (change.a, change.b, change.change),
-        (1_000.0, 1_000.0, Some(0.0))
+        (Some(1_000.0), Some(1_000.0), Some(0.0))
     );
     let [none, one] =
         [0, 1].map(|waits| document(0..8, &[(LOCK_WAITS.name, Metric::Count(waits))]));
@@ -290,6 +290,8 @@ fn nothing_is_no_better_than_something() {
         assert_eq!(changes.len(), 4);
         for change in changes {
             assert_eq!(change.judgement, Judgement::TooFew, "{change:?}");
+            assert!(change.a.is_none() != change.b.is_none(), "{change:?}");
+            assert_eq!(change.change, None);
         }
     }
 }
