@@ -269,7 +269,11 @@ impl Engine {
     ) {
         let body = Body(Some(body));
         let guarded = move || {
-            let result = catch_unwind(AssertUnwindSafe(|| body.run()));
+            let result = catch_unwind(AssertUnwindSafe(|| {
+                body.run();
+                // Its CPU is free when its time has come, not before.
+                with_engine(|engine| engine.pass(0));
+            }));
             if let Err(payload) = result
                 && !payload.is::<Killed>()
             {
@@ -278,8 +282,6 @@ impl Engine {
                     engine.world.run.fail(failure, Some(payload));
                 });
             }
-            // Its CPU is free when its time has come, not before.
-            with_engine(|engine| engine.pass(0));
         };
         // SAFETY: `run` drops all routines before it returns or unwinds.
         let routine = unsafe { Routine::new(Box::new(guarded)) };

@@ -283,10 +283,8 @@ fn unlock(engine: &Engine, lock: LockId, waiting: Waiting) {
 
 #[inline]
 fn timed_unlock(world: &World, timed: &Timed, lock: LockId, waiting: Waiting) {
-    // Those that come before find it taken. A task that unwinds does not stop on the way.
-    if !world.run.is_unwinding() {
-        timed.sync(world);
-    }
+    // Those that come before find it taken.
+    timed.sync(world);
     world.note(Step::Unlock, lock);
     if waiting == Waiting::Sleep {
         world.tasks.with_current(|task| {

@@ -188,7 +188,9 @@ impl Timed {
         self.let_go_on(world, self.interrupt_ns(world, cpu));
         if world.tasks.resume_current() {
             here.clock_ns.set(world.clock.now_ns());
-            world.run_check();
+            if !world.run.is_unwinding() {
+                world.run_check();
+            }
             self.switch_to_next(world, cpu);
         }
     }

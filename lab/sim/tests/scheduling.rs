@@ -435,8 +435,8 @@ fn who_comes_before_a_release_waits_as_its_lock_does() {
     assert_eq!(simulator.counts().wakes, 1);
 }
 
-/// Two sleepers find the lock taken again when they wake. Then both get it, in the order in which they came, before
-/// anyone who is quicker.
+/// Two sleepers find the lock taken again when they wake. Then both get it, in the order in which they tried again,
+/// before anyone who is quicker.
 #[test]
 fn all_that_were_woken_in_vain_are_served_next() {
     let mut settings = settings(3);
