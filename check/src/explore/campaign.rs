@@ -252,3 +252,52 @@ fn judge(explorer: &Explorer, case: Case, piece: Piece, found: u64) -> Found {
         stale: Some(counted.happened),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use bursar_sim::{Failure, SectionKind};
+
+    use super::super::{Group, targets};
+    use super::*;
+
+    /// A ledger names the first schedules of a seed. So those that ran behind a gap must not count, and their failure must not be lost.
+    #[test]
+    fn schedules_behind_a_gap_are_not_counted_and_a_failure_there_is_told() {
+        let names = ["quiesce".to_owned()];
+        let targets = targets(Group::Protocols, &names, &[SectionKind::Atomic]);
+        let campaign = Campaign::new(targets.expect("a protocol"), 1, 40, 3 * PIECE);
+        let result = |pieces: &[u64], fails: bool| {
+            let ran = |&nth: &u64| {
+                let piece = campaign.piece(nth).expect("one of three");
+                let schedule = ScheduleId {
+                    seed: 1,
+                    number: piece.first,
+                    length: None,
+                };
+                let found = bursar_sim::Found {
+                    schedule,
+                    failure: Failure::TooLong { steps: 7 },
+                    choices: Vec::new(),
+                };
+                let explored = Explored {
+                    schedules: piece.count,
+                    steps: 2 * piece.count,
+                    found: (fails && nth == 2).then_some(found),
+                };
+                let stale = None;
+                (piece, Found { explored, stale })
+            };
+            let done: Vec<_> = pieces.iter().map(ran).collect();
+            let result = campaign.result(0, &done);
+            assert_eq!(result.steps, 2 * result.schedules);
+            let schedule = result.failure.map(|failure| failure.schedule);
+            (result.schedules / PIECE, schedule)
+        };
+        assert_eq!(result(&[0, 1, 2], false), (3, None));
+        assert_eq!(result(&[0, 2], false), (1, None));
+        assert_eq!(result(&[1, 2], false), (0, None));
+        let failed = Some("1:1040".to_owned());
+        assert_eq!(result(&[0, 1, 2], true), (3, failed.clone()));
+        assert_eq!(result(&[0, 2], true), (1, failed));
+    }
+}

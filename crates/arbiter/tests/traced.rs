@@ -9,11 +9,32 @@ use std::task::{Context, Waker};
 
 use bursar::{Limits, Memory};
 use bursar_arbiter::{Arbiter, Ask, Policy};
-use bursar_rig::told::{Told, line};
+use bursar_rig::told::{PanicsWhenAsked, Told, line};
 use tracing::{Event, subscriber};
 
+/// Makes each kind of event once. Nothing goes otherwise than without a subscriber.
+fn trouble() {
+    let memory = Memory::builder().build().expect("a memory");
+    let acme = memory.root().child("acme\n", Limits::max(8 << 20));
+    let acme = acme.expect("a new name");
+    let arbiter = Arbiter::new(&memory, Policy::default());
+    let ask = |name, mib: u64| Ask::new(&acme, name).least(mib << 20, 0).wanted(mib << 20);
+    let grant = arbiter.try_admit(ask("first", 6)).expect("room");
+    let mut waits = pin!(arbiter.admit(ask("second", 6)));
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(waits.as_mut().poll(&mut context).is_pending());
+    assert!(waits.as_mut().poll(&mut context).is_pending());
+    arbiter.try_admit(ask("third", 9)).expect_err("never fits");
+    let beside = acme.try_charge(1 << 20).expect("room");
+    let mut grow = pin!(grant.grow(8 << 20));
+    assert!(grow.as_mut().poll(&mut context).is_ready());
+    drop(beside);
+    drop(grant);
+    assert_eq!(memory.root().reserved(), 0);
+}
+
 #[test]
-fn grants_waits_refusals_and_decisions_are_told_once_each() {
+fn grants_waits_refusals_and_decisions_are_told_once_each_and_no_panic_harms() {
     let (lines, told) = mpsc::channel();
     // Each panics as well, which harms nobody.
     let told_and_gone = Told(move |event: &Event<'_>| {
@@ -22,24 +43,8 @@ fn grants_waits_refusals_and_decisions_are_told_once_each() {
             .expect("the test listens");
         panic!("a subscriber's bug");
     });
-    subscriber::with_default(told_and_gone, || {
-        let memory = Memory::builder().build().expect("a memory");
-        let acme = memory.root().child("acme\n", Limits::max(8 << 20));
-        let acme = acme.expect("a new name");
-        let arbiter = Arbiter::new(&memory, Policy::default());
-        let ask = |name, mib: u64| Ask::new(&acme, name).least(mib << 20, 0).wanted(mib << 20);
-        let grant = arbiter.try_admit(ask("first", 6)).expect("room");
-        let mut waits = pin!(arbiter.admit(ask("second", 6)));
-        let mut context = Context::from_waker(Waker::noop());
-        assert!(waits.as_mut().poll(&mut context).is_pending());
-        assert!(waits.as_mut().poll(&mut context).is_pending());
-        arbiter.try_admit(ask("third", 9)).expect_err("never fits");
-        let beside = acme.try_charge(1 << 20).expect("room");
-        let mut grow = pin!(grant.grow(8 << 20));
-        assert!(grow.as_mut().poll(&mut context).is_ready());
-        drop(beside);
-        drop(grant);
-    });
+    subscriber::with_default(told_and_gone, trouble);
+    subscriber::with_default(PanicsWhenAsked, trouble);
     let expected = [
         "debug: message=admitted left_out=0 group=/acme\\n/first bytes=6291456 width=1",
         "info: message=waits to be admitted left_out=0 group=/acme\\n query=second",

@@ -80,8 +80,15 @@ pub fn calibrate(calibrate: &Calibrate, global: &Global) -> Result<ExitCode, Fai
     let progress = Progress::new(calibrate.draws, global);
     progress.begin(&format!("draws of seed {}", calibrate.seed), "");
     start(trial, &sender);
-    let Found { draws, failure } = collect(calibrate, &receiver, &is_interrupted, &progress);
+    let found = collect(calibrate, &receiver, &is_interrupted, &progress);
     drop(progress);
+    conclude(&calibrate.experiment, found, output)
+}
+
+/// Writes the draws that fit, and says how the command ends. Without such a draw nothing is written, so the file of an earlier search
+/// stays.
+fn conclude(experiment: &str, found: Found, output: Output) -> Result<ExitCode, Failure> {
+    let Found { draws, failure } = found;
     let has_none = draws.accepted.is_empty();
     let ended = match (failure, draws.interrupted) {
         (Some(failure), _) => Err(failure),
@@ -97,7 +104,7 @@ pub fn calibrate(calibrate: &Calibrate, global: &Global) -> Result<ExitCode, Fai
         );
         return ended;
     }
-    let text = document(&calibrate.experiment, &draws)?;
+    let text = document(experiment, &draws)?;
     output.write(&text, |_| text.clone())?;
     ended
 }
@@ -261,9 +268,22 @@ fn document(name: &str, draws: &Draws) -> Result<String, Failure> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::path::PathBuf;
+
     use bursar_term::options::Color;
 
     use super::*;
+
+    fn to(output: Option<PathBuf>) -> Global {
+        Global {
+            output,
+            format: None,
+            color: Color::Never,
+            quiet: true,
+            verbose: false,
+        }
+    }
 
     #[test]
     fn a_draw_that_fails_ends_the_search_and_loses_nothing() {
@@ -273,13 +293,6 @@ mod tests {
             draws: 9,
             seed: 1,
         };
-        let global = Global {
-            output: None,
-            format: None,
-            color: Color::Never,
-            quiet: true,
-            verbose: false,
-        };
         let (sender, receiver) = channel();
         let fits = |number| message(number, Ok(Ok(Some(draw(1, number, &[], &[])))));
         let stuck = bursar_sim::Failure::TooLong { steps: 7 };
@@ -287,12 +300,32 @@ mod tests {
         for message in [fits(3), stuck, fits(0), fits(1)] {
             sender.send(message).expect("a receiver");
         }
-        let progress = Progress::new(1, &global);
+        let progress = Progress::new(1, &to(None));
         let found = collect(&calibrate, &receiver, &AtomicBool::new(false), &progress);
         let kept: Vec<_> = found.draws.accepted.iter().map(|it| it.number).collect();
         assert_eq!((kept, found.draws.tried), (vec![0, 1], 2));
         assert!(found.draws.interrupted);
         let failure = found.failure.expect("what failed");
         assert!(failure.message().contains('7'), "{}", failure.message());
+    }
+    #[test]
+    fn a_search_in_which_no_draw_fits_leaves_the_file_of_an_earlier_one() {
+        let name = format!("bursar-none-fits-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        fs::write(&path, "an earlier search").expect("a temporary file");
+        let ended = |accepted: Vec<Draw>| {
+            let mut found = Found::default();
+            (found.draws.tried, found.draws.accepted) = (3, accepted);
+            let output = Output::open(&to(Some(path.clone()))).expect("a place");
+            let ended = conclude("memcg-stock", found, output).expect("nothing failed");
+            (ended, fs::read_to_string(&path).expect("the file"))
+        };
+        let none = ended(Vec::new());
+        let (one, text) = ended(vec![draw(1, 0, &[], &[])]);
+        fs::remove_file(&path).expect("the file");
+        let failed = ExitCode::from(EXPECTATION_FAILED);
+        assert_eq!(none, (failed, "an earlier search".to_owned()));
+        assert_eq!(one, ExitCode::SUCCESS);
+        assert!(text.contains("\ntried = 3\n"), "{text}");
     }
 }

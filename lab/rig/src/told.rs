@@ -7,6 +7,7 @@ use std::fmt::{Debug, Write};
 
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
+use tracing::subscriber::Interest;
 use tracing::{Event, Metadata, Subscriber};
 
 /// A subscriber that hands each event of the library to a function.
@@ -24,6 +25,27 @@ impl<F: Fn(&Event<'_>) + 'static> Subscriber for Told<F> {
     fn event(&self, event: &Event<'_>) {
         self.0(event);
     }
+    fn enter(&self, _: &Id) {}
+    fn exit(&self, _: &Id) {}
+}
+
+/// A subscriber that is asked about each event, and panics then.
+pub struct PanicsWhenAsked;
+
+impl Subscriber for PanicsWhenAsked {
+    // Without this, `tracing` asks only once for each place in the code.
+    fn register_callsite(&self, _: &'static Metadata<'static>) -> Interest {
+        Interest::sometimes()
+    }
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        panic!("a bug of the subscriber");
+    }
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+    fn event(&self, _: &Event<'_>) {}
     fn enter(&self, _: &Id) {}
     fn exit(&self, _: &Id) {}
 }

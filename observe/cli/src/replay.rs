@@ -99,7 +99,12 @@ pub fn replay(replay: &Replay, global: &Global) -> Result<ExitCode, Failure> {
         text::text,
         output,
     )?;
-    match runs.failed.first() {
+    end(&runs.failed)
+}
+
+/// The end of a replay whose document is written.
+fn end(failed: &[String]) -> Result<ExitCode, Failure> {
+    match failed.first() {
         None => Ok(ExitCode::SUCCESS),
         Some(why) => Err(Failure::unavailable(format!(
             "a policy was left out: {why}"
@@ -143,9 +148,10 @@ type OfJob = Vec<Figures>;
 /// Machine, policies and figures of each job.
 type OfJobs = Vec<(Topology, Policies, OfJob)>;
 
-/// Does all runs: every job with every draw. Leaves out policies of which a run failed, and returns why. Figures are
-/// compared draw by draw, so those of the other draws would meet the wrong ones. Without the recorded policy on a machine there is nothing
-/// to compare with.
+/// Result of each run, by the number of its job and of its draw.
+type Done = BTreeMap<(usize, u64), Result<Figures, String>>;
+
+/// Does all runs: every job with every draw. Leaves out policies as [`whole`] does.
 fn run_all(
     load: &Load,
     jobs: &[(Topology, Policies)],
@@ -163,7 +169,7 @@ fn run_all(
         .collect();
     let progress = Progress::new(tasks.len() as u64, global);
     let next = AtomicUsize::new(0);
-    let done: Mutex<BTreeMap<(usize, u64), Result<Figures, String>>> = Mutex::default();
+    let done: Mutex<Done> = Mutex::default();
     let work = || {
         // Relaxed: each number goes to one thread, and nothing else is passed with it.
         while let Some(&(job, number)) = tasks.get(next.fetch_add(1, Ordering::Relaxed)) {
@@ -183,7 +189,17 @@ fn run_all(
         }
     });
     drop(progress);
-    let mut done = done.into_inner().unwrap_or_default();
+    let done = done.into_inner().unwrap_or_default();
+    whole(jobs, load.stock().policies, done)
+}
+
+/// Leaves out policies of which a run failed, and returns why. Figures are compared draw by draw, so those of the other draws would
+/// meet the wrong ones. Without the recorded policy on a machine there is nothing to compare with.
+fn whole(
+    jobs: &[(Topology, Policies)],
+    stock: Policies,
+    mut done: Done,
+) -> Result<(OfJobs, Vec<String>), Failure> {
     let mut failed = Vec::new();
     let mut whole = OfJobs::new();
     for (job, &(topology, policies)) in jobs.iter().enumerate() {
@@ -193,7 +209,7 @@ fn run_all(
             Err(why) if job == 0 => return Err(Failure::unavailable(why)),
             Err(why) => {
                 failed.push(why);
-                if policies == load.stock().policies {
+                if policies == stock {
                     break;
                 }
             }
@@ -226,5 +242,65 @@ fn run_one(
             Ok(failure) => Err(failed(failure.to_string())),
             Err(panic) => std::panic::resume_unwind(panic),
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bursar_term::failure::UNAVAILABLE;
+    use bursar_watch::recording;
+
+    use super::*;
+
+    const RECORDING: &[u8] = include_bytes!("../../watch/tests/recordings/synthetic-2-cpus.bursar");
+
+    /// Figures of a draw that say which one it is.
+    fn figures(number: u64) -> Figures {
+        Figures::from([("herd_mean", number as f64)])
+    }
+
+    #[test]
+    fn a_policy_of_which_a_draw_fails_is_left_out_and_no_other_is() {
+        let recording = recording::parse(RECORDING).expect("a recording");
+        let load = Load::of(&recording).expect("a load");
+        let stock = load.stock().policies;
+        let [first, second, ..] = what_ifs(&load, 16)[..] else {
+            panic!("two policies to compare with")
+        };
+        let [own, other] = [2, 16].map(|cpus| Topology::new(cpus, 1, load.hz()));
+        let jobs = [
+            (own, stock),
+            (other, stock),
+            (other, first),
+            (other, second),
+        ];
+        // One draw of one job fails, or none does.
+        let outcome = |failing: Option<usize>| {
+            let of_job = |job| (0..DRAWS).map(move |number| (job, number));
+            let all = (0..jobs.len()).flat_map(of_job);
+            let done = all.map(|(job, number)| match failing == Some(job) && number == 7 {
+                true => ((job, number), Err("the draw fails".to_owned())),
+                false => ((job, number), Ok(figures(number))),
+            });
+            let (whole, failed) = whole(&jobs, stock, done.collect())?;
+            for (.., of_draws) in &whole {
+                assert!(of_draws.iter().cloned().eq((0..DRAWS).map(figures)));
+            }
+            let of_jobs = whole
+                .into_iter()
+                .map(|(topology, policies, _)| (topology, policies));
+            let code = end(&failed).unwrap_or_else(|failure| failure.report());
+            Ok::<_, Failure>((of_jobs.collect::<Vec<_>>(), code))
+        };
+        let all = outcome(None).expect("figures");
+        assert_eq!(all, (jobs.to_vec(), ExitCode::SUCCESS));
+        let unavailable = ExitCode::from(UNAVAILABLE);
+        // A policy to compare with, and the recorded one on the other machine, without which the others say nothing there.
+        let left = outcome(Some(2)).expect("figures");
+        assert_eq!(left, (vec![jobs[0], jobs[1], jobs[3]], unavailable));
+        let left = outcome(Some(1)).expect("figures");
+        assert_eq!(left, (vec![jobs[0]], unavailable));
+        let failure = outcome(Some(0)).expect_err("nothing to compare with");
+        assert_eq!(failure.message(), "the draw fails");
     }
 }

@@ -48,3 +48,36 @@ pub fn terminate(_: u32) {}
 /// Does nothing: only Linux is observed.
 #[cfg(not(target_os = "linux"))]
 pub fn kill(_: u32) {}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use std::process::Command;
+
+    use rustix::process::{Resource, getrlimit};
+
+    use super::*;
+
+    /// In a process of its own, which may open few files.
+    #[test]
+    fn the_limit_of_open_files_is_raised_as_far_as_it_may_be() {
+        const NAME: &str = "process::tests::the_limit_of_open_files_is_raised_as_far_as_it_may_be";
+        const INNER: &str = "BURSAR_TEST_INNER";
+        if std::env::var_os(INNER).is_none() {
+            let script = "ulimit -S -n 32 && ulimit -H -n 128 && exec \"$@\"";
+            let mut inner = Command::new("sh");
+            inner.args(["-c", script, "sh"]);
+            inner.arg(std::env::current_exe().expect("a program"));
+            let inner = inner.args(["--exact", NAME]).env(INNER, "1").output();
+            let said = format!("{:?}", inner.expect("a shell"));
+            assert!(said.contains("1 passed"), "{said}");
+            return;
+        }
+        let after = |files| {
+            allow_open_files(files);
+            getrlimit(Resource::Nofile).current
+        };
+        assert_eq!(after(16), Some(32), "it is not lowered");
+        assert_eq!(after(64), Some(64));
+        assert_eq!(after(1_000), Some(128), "a process may not raise it more");
+    }
+}

@@ -335,3 +335,26 @@ impl Session {
         }
     }
 }
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    #[test]
+    fn a_task_that_ends_keeps_the_name_that_was_looked_up_before() {
+        let mut tasks = BTreeMap::new();
+        let mut reader = Command::new("cat");
+        let mut reader = reader.stdin(Stdio::piped()).spawn().expect("a task");
+        let pid = reader.id() as i32;
+        name(&mut tasks, iter::once(pid));
+        // It ends with its input.
+        drop(reader.stdin.take());
+        reader.wait().expect("it ends");
+        assert!(system::tasks([pid]).is_empty());
+        name(&mut tasks, iter::once(pid));
+        let named: Vec<_> = tasks.into_values().flatten().collect();
+        assert_eq!((named.len(), named[0].name.as_str()), (1, "cat"));
+    }
+}

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bursar::Charge;
+use bursar::{Charge, Limits, Memory};
 use bursar_arbiter::{AdmitError, Answer, Arbiter, DrawError, Grant, Policy};
 
 use super::clock::timed;
@@ -251,4 +251,24 @@ fn who_is_stopped_or_late_draws_nothing() {
         clock.pass(Duration::from_nanos(1));
         assert_eq!(draw().unwrap_err(), DrawError::NotAsked);
     }
+}
+
+/// Each limit is to keep a quarter of itself, which nobody can charge. Five quarters are more than a number holds.
+#[test]
+fn what_limits_are_to_keep_may_add_up_to_any_number() {
+    let mut policy = policy();
+    policy.yielding.spill_credit = u64::MAX;
+    let memory = Memory::builder().build().unwrap();
+    let arbiter = Arbiter::new(&memory, policy);
+    let admitted = |name| {
+        let group = memory
+            .root()
+            .child(name, Limits::max(u64::MAX - 1))
+            .unwrap();
+        arbiter.try_admit(ask(&group, "query", 1)).unwrap()
+    };
+    let five = ["one", "two", "three", "four", "five"].map(admitted);
+    arbiter.tick();
+    assert_eq!(admitted("six").bytes(), MIB);
+    drop(five);
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use bursar::{Charge, Group, Limits, Machine};
+use bursar::{Charge, Group, Limits, Machine, Memory};
 use bursar_arbiter::{
     Answer, Arbiter, Ask, DecisionKind, Engine, Grant, Grow, GrowError, NotWidened, Order, Policy,
     Room, Stop, VictimOrder,
@@ -659,6 +659,26 @@ fn room_that_is_promised_while_a_grant_is_lowered_is_kept() {
     });
     assert_eq!(grant.resize(10 * MIB), Ok(50 * MIB));
     drop(grant.try_charge(30 * MIB).unwrap());
+}
+
+#[test]
+fn promises_to_the_waits_of_a_query_add_up_to_no_more_than_its_limit() {
+    // The largest charge. 256 of them are more than a number holds.
+    const LARGEST: u64 = 1 << 56;
+    let max = u64::MAX - 1;
+    let memory = Memory::builder().build().unwrap();
+    let arbiter = Arbiter::new(&memory, timeless());
+    let acme = memory.root().child("acme", Limits::max(max)).unwrap();
+    let rest = Ask::new(&acme, "rest").least(max - MIB, 0);
+    let rest = arbiter.try_admit(rest.wanted(max - MIB)).unwrap();
+    let query = arbiter.try_admit(ask(&acme, "query", 1)).unwrap();
+    let wait = |_| grows_later(query.grow(LARGEST));
+    let mut waits: Vec<_> = (0..256).map(wait).collect();
+    drop(rest);
+    let _first = grown(&mut waits[0]);
+    assert_eq!(query.bytes(), 255 * LARGEST);
+    let error = denied(&mut waits[255]);
+    assert!(matches!(error, GrowError::NobodyYields { .. }), "{error}");
 }
 
 /// An engine that answers while it is asked.

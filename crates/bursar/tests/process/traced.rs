@@ -5,7 +5,7 @@
 use std::sync::{Arc, Mutex, mpsc};
 
 use bursar::{Charge, Freshness, HighPolicy, Limits, Memory};
-use bursar_rig::told::{Told, line};
+use bursar_rig::told::{PanicsWhenAsked, Told, line};
 use tracing::{Event, subscriber};
 
 use crate::common::inner::in_own_process;
@@ -106,6 +106,27 @@ fn a_subscriber_that_panics_harms_nobody() {
     let panics = Told(|_: &Event<'_>| panic!("a bug of the subscriber"));
     subscriber::with_default(panics, || refused(full.try_charge(units(2))));
     assert_eq!(full.events().panicked_callbacks, 1);
+    drop(full.try_charge(UNIT).unwrap());
+}
+
+#[test]
+fn a_subscriber_that_panics_when_it_is_asked_harms_nobody() {
+    if !in_own_process(
+        module_path!(),
+        "a_subscriber_that_panics_when_it_is_asked_harms_nobody",
+        &[],
+    ) {
+        return;
+    }
+    let memory = Memory::builder().build().unwrap();
+    let full = memory.root().child("full", Limits::max(UNIT)).unwrap();
+    subscriber::with_default(PanicsWhenAsked, || {
+        trouble();
+        refused(full.try_charge(units(2)));
+        drop(full.charge(units(2)));
+    });
+    assert_eq!(full.events().panicked_callbacks, 2);
+    assert_eq!((full.reserved(), memory.root().reserved()), (0, 0));
     drop(full.try_charge(UNIT).unwrap());
 }
 

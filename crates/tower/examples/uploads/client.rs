@@ -89,10 +89,33 @@ pub(crate) async fn ask(server: SocketAddr) -> Result<()> {
         taken.extend(connection?);
     }
     taken.sort();
-    // Smallest time that is no less than this share of all.
-    let rank = |percent: usize| (taken.len() * percent).div_ceil(100).max(1) - 1;
-    let percentile = |percent: usize| taken[rank(percent)].as_secs_f64() * 1e3;
+    let percentile = |percent: usize| taken[rank(taken.len(), percent)].as_secs_f64() * 1e3;
     let (middle, high) = (percentile(50), percentile(99));
     println!("{} | {middle:.2} | {high:.2}", taken.len());
     Ok(())
+}
+
+/// Index of a percentile in sorted numbers: that of the smallest one that is no less than this share of all.
+fn rank(count: usize, percent: usize) -> usize {
+    (count * percent).div_ceil(100).max(1) - 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::rank;
+
+    #[test]
+    fn ranks_of_few_values_are_rounded_up() {
+        for (count, percent, expected) in [
+            (1, 50, 0),
+            (1, 99, 0),
+            (20, 50, 9),
+            (21, 50, 10),
+            (21, 99, 20),
+            (100, 99, 98),
+            (101, 99, 99),
+        ] {
+            assert_eq!(rank(count, percent), expected, "{count} {percent}");
+        }
+    }
 }
