@@ -76,7 +76,7 @@ fn pages_are_reclaimed_swapped_compressed_and_come_back() {
             assert!(number(name) > 0, "{variant}: {name}");
         }
         assert!(number("page_faults") > number("refaults"), "{variant}");
-        // What there is can be reclaimed. But the kernel's charge gives up after 16 rounds in vain, and others may take each page
+        // All that there is can be reclaimed. But the kernel's charge gives up after 16 rounds in vain, and others may take each page
         // that is freed meanwhile: that happens to one fault in some thousands, in a quarter of the seeds.
         let ooms_max = match variant {
             "coalesced" => number("page_faults") / 1_000,
