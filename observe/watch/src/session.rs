@@ -338,6 +338,7 @@ impl Session {
 
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
+    use std::io::{Read, Write};
     use std::process::{Command, Stdio};
 
     use super::*;
@@ -346,8 +347,16 @@ mod tests {
     fn a_task_that_ends_keeps_the_name_that_was_looked_up_before() {
         let mut tasks = BTreeMap::new();
         let mut reader = Command::new("cat");
-        let mut reader = reader.stdin(Stdio::piped()).spawn().expect("a task");
+        let reader = reader.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut reader = reader.spawn().expect("a task");
         let pid = reader.id() as i32;
+        // Once it answers it has its own name, and not that of this program any more.
+        let (input, output) = (reader.stdin.as_mut(), reader.stdout.as_mut());
+        input.expect("piped").write_all(b"x").expect("an input");
+        output
+            .expect("piped")
+            .read_exact(&mut [0])
+            .expect("the answer");
         name(&mut tasks, iter::once(pid));
         // It ends with its input.
         drop(reader.stdin.take());
