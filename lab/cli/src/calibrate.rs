@@ -308,6 +308,7 @@ mod tests {
         let failure = found.failure.expect("what failed");
         assert!(failure.message().contains('7'), "{}", failure.message());
     }
+
     #[test]
     fn a_search_in_which_no_draw_fits_leaves_the_file_of_an_earlier_one() {
         let name = format!("bursar-none-fits-{}", std::process::id());

@@ -319,15 +319,17 @@ fn hand_over(world: &World, timed: &Timed, lock: LockId, kind: LockKind) {
         next_spinner(world, timed, lock, kind)
     };
     if let Some((task, rest)) = spinner {
-        let to = world.tasks.with(task, |task| task.cpu.get());
-        let way_ns = lines.way_ns(lines.distance(world.tasks.cpu.get(), to));
+        let way_ns = || {
+            let to = world.tasks.with(task, |task| task.cpu.get());
+            lines.way_ns(lines.distance(world.tasks.cpu.get(), to))
+        };
         // The time until it can fetch the line to write, and the reads of the line until then.
         let (look_ns, reads) = match kind {
             LockKind::Queued => (0, 0),
             // All waiters read it again, one after the other; the next is served half-way on average.
-            LockKind::Ticket => (rest * way_ns / 2, rest),
+            LockKind::Ticket => (rest * way_ns() / 2, rest),
             // It sees that the lock is free. Until it has it, another may take it.
-            LockKind::Unfair => (way_ns, 1),
+            LockKind::Unfair => (way_ns(), 1),
         };
         lines.count_transfers(reads);
         if kind != LockKind::Unfair {

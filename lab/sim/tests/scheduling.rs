@@ -17,6 +17,11 @@ fn settings(cpus: usize) -> Settings {
     Settings::new(Topology::new(cpus, 1, 1000), 1)
 }
 
+/// A task that runs on one CPU alone.
+fn on<'a>(cpu: u32, body: impl FnOnce() + Send + 'a) -> BoundTask<'a> {
+    (Some(cpu), Box::new(body))
+}
+
 fn timer(kind: TimerKind, deadline_ns: u64) -> Timer {
     Timer { kind, deadline_ns }
 }
@@ -34,31 +39,22 @@ fn a_task_that_is_queued_behind_a_spinner_runs_after_it_was_woken() {
     let (lock, event) = (SimSpin::new(0), SimEvent::new());
     let (set_ns, woken_ns) = (AtomicU64::new(0), AtomicU64::new(0));
     let tasks: Vec<BoundTask<'_>> = vec![
-        (
-            Some(1),
-            Box::new(|| {
-                event.wait();
-                woken_ns.store(machine.now_ns(), Ordering::Relaxed);
-            }),
-        ),
-        (
-            Some(0),
-            Box::new(|| {
-                let _guard = lock.lock();
-                machine.compute(1_000_000);
-                set_ns.store(machine.now_ns(), Ordering::Relaxed);
-                event.set();
-                machine.compute(3_000_000);
-            }),
-        ),
-        (
-            Some(1),
-            Box::new(|| {
-                machine.compute(100);
-                // Spins from here on, for longer than is usual before it yields; only then is there somebody to yield to.
-                drop(lock.lock());
-            }),
-        ),
+        on(1, || {
+            event.wait();
+            woken_ns.store(machine.now_ns(), Ordering::Relaxed);
+        }),
+        on(0, || {
+            let _guard = lock.lock();
+            machine.compute(1_000_000);
+            set_ns.store(machine.now_ns(), Ordering::Relaxed);
+            event.set();
+            machine.compute(3_000_000);
+        }),
+        on(1, || {
+            machine.compute(100);
+            // Spins from here on, for longer than is usual before it yields; only then is there somebody to yield to.
+            drop(lock.lock());
+        }),
     ];
     machine.run_bound(tasks);
     assert!(set_ns.into_inner() < woken_ns.into_inner());
@@ -69,7 +65,7 @@ fn a_bound_task_and_another_do_not_share_a_cpu_while_one_is_idle() {
     let simulator = Simulator::new(settings(2));
     let machine = simulator.machine();
     machine.run_bound(vec![
-        (Some(1), Box::new(|| machine.compute(20_000_000))),
+        on(1, || machine.compute(20_000_000)),
         (None, Box::new(|| machine.compute(20_000_000))),
     ]);
     assert!(machine.now_ns() < 21_000_000, "{}", machine.now_ns());
@@ -81,15 +77,12 @@ fn a_task_that_must_make_room_goes_to_an_idle_cpu() {
     let machine = simulator.machine();
     machine.run_bound(vec![
         (None, Box::new(|| machine.compute(20_000_000))),
-        (
-            Some(0),
-            Box::new(|| {
-                // Sleeps first, so that the other is on CPU 0 when it wakes, or comes there.
-                machine.sleep_on_timer(timer(TimerKind::Exact, 1_000_000));
-                machine.compute(20_000_000);
-            }),
-        ),
-        (Some(1), Box::new(|| machine.compute(2_000_000))),
+        on(0, || {
+            // Sleeps first, so that the other is on CPU 0 when it wakes, or comes there.
+            machine.sleep_on_timer(timer(TimerKind::Exact, 1_000_000));
+            machine.compute(20_000_000);
+        }),
+        on(1, || machine.compute(2_000_000)),
     ]);
     assert!(machine.now_ns() < 26_000_000, "{}", machine.now_ns());
 }
@@ -151,17 +144,14 @@ fn an_unfair_lock_goes_to_whoever_is_on_a_cpu() {
         }
     };
     machine.run_bound(vec![
-        (
-            Some(0),
-            Box::new(|| {
-                let _guard = lock.lock();
-                machine.compute(1_000_000);
-            }),
-        ),
+        on(0, || {
+            let _guard = lock.lock();
+            machine.compute(1_000_000);
+        }),
         // Yields its CPU to one that keeps it for a slice.
-        (Some(1), Box::new(waiter(0))),
-        (Some(1), Box::new(|| machine.compute(50_000_000))),
-        (Some(2), Box::new(waiter(1))),
+        on(1, waiter(0)),
+        on(1, || machine.compute(50_000_000)),
+        on(2, waiter(1)),
     ]);
     let [preempted_ns, running_ns] = got_ns.into_inner().unwrap();
     assert!(
@@ -176,21 +166,15 @@ fn who_spins_for_a_sleeping_lock_stops_when_its_owner_does_not_run() {
     let machine = simulator.machine();
     let lock = SimMutex::new(());
     machine.run_bound(vec![
-        (
-            Some(0),
-            Box::new(|| {
-                let _guard = lock.lock();
-                machine.compute(10_000);
-                machine.sleep_on_timer(timer(TimerKind::Exact, 2_000_000));
-            }),
-        ),
-        (
-            Some(1),
-            Box::new(|| {
-                machine.compute(5_000);
-                drop(lock.lock());
-            }),
-        ),
+        on(0, || {
+            let _guard = lock.lock();
+            machine.compute(10_000);
+            machine.sleep_on_timer(timer(TimerKind::Exact, 2_000_000));
+        }),
+        on(1, || {
+            machine.compute(5_000);
+            drop(lock.lock());
+        }),
     ]);
     // It slept, and was woken.
     assert_eq!(simulator.counts().wakes, 2);
@@ -265,7 +249,7 @@ fn when_it_runs_beside(wakers: fn(&Sim, &SimEvent, u32)) -> u64 {
             wakers(machine, event, cpu);
             machine.compute(100_000_000);
         };
-        tasks.push((Some(cpu), Box::new(body)));
+        tasks.push(on(cpu, body));
     }
     tasks.push((
         None,
@@ -309,16 +293,13 @@ fn who_wakes_several_tasks_is_not_preempted_in_between() {
         woken_ns.fetch_max(machine.now_ns(), Ordering::Relaxed);
     };
     machine.run_bound(vec![
-        (Some(1), Box::new(wait)),
-        (Some(2), Box::new(wait)),
-        (
-            Some(0),
-            Box::new(|| {
-                machine.compute(10_000);
-                event.set();
-            }),
-        ),
-        (Some(0), Box::new(|| machine.compute(50_000_000))),
+        on(1, wait),
+        on(2, wait),
+        on(0, || {
+            machine.compute(10_000);
+            event.set();
+        }),
+        on(0, || machine.compute(50_000_000)),
     ]);
     let woken_ns = woken_ns.into_inner();
     assert!((2_000_000..2_100_000).contains(&woken_ns), "{woken_ns}");
@@ -331,8 +312,8 @@ fn the_cpu_of_a_task_is_free_when_the_task_has_ended() {
     let machine = simulator.machine();
     let began_ns = AtomicU64::new(0);
     machine.run_bound(vec![
-        (Some(0), Box::new(|| machine.touch_frames(100_000))),
-        (Some(1), Box::new(|| machine.compute(500_000))),
+        on(0, || machine.touch_frames(100_000)),
+        on(1, || machine.compute(500_000)),
         (
             None,
             Box::new(|| began_ns.store(machine.now_ns(), Ordering::Relaxed)),
@@ -356,18 +337,15 @@ fn a_worker_is_woken_from_its_wait_for_work_alone() {
         served.fetch_add(1, Ordering::Relaxed);
     };
     let mut tasks = queue.workers(&work);
-    tasks.push((
-        Some(0),
-        Box::new(|| {
-            machine.compute(100_000);
-            queue.queue_on(Shard(1), timer(TimerKind::Exact, 500_000), 0);
-            queue.queue_on(Shard(1), timer(TimerKind::Exact, 0), 1);
-            machine.compute(3_000_000);
-            event.set();
-            machine.compute(3_000_000);
-            queue.stop();
-        }),
-    ));
+    tasks.push(on(0, || {
+        machine.compute(100_000);
+        queue.queue_on(Shard(1), timer(TimerKind::Exact, 500_000), 0);
+        queue.queue_on(Shard(1), timer(TimerKind::Exact, 0), 1);
+        machine.compute(3_000_000);
+        event.set();
+        machine.compute(3_000_000);
+        queue.stop();
+    }));
     machine.run_bound(tasks);
     assert_eq!(served.into_inner(), 2);
     // By the timer, by the event, and all three workers by `stop`.
@@ -393,15 +371,12 @@ fn a_lock_that_is_handed_over_moves_its_line() {
             machine.compute(hold_ns);
         };
         machine.run_bound(vec![
-            (
-                Some(0),
-                Box::new(|| {
-                    take(0, 50_000);
-                    take(50_000, 0);
-                }),
-            ),
-            (Some(1), Box::new(|| take(10_000, 0))),
-            (Some(2), Box::new(|| take(20_000, 0))),
+            on(0, || {
+                take(0, 50_000);
+                take(50_000, 0);
+            }),
+            on(1, || take(10_000, 0)),
+            on(2, || take(20_000, 0)),
         ]);
         // The second waiter for a ticket reads the line again when the first is served. A waiter for an unfair lock
         // reads its line, and then takes it.
@@ -416,20 +391,14 @@ fn who_comes_before_a_release_waits_as_its_lock_does() {
     let machine = simulator.machine();
     let lock = SimMutex::new(());
     machine.run_bound(vec![
-        (
-            Some(0),
-            Box::new(|| {
-                let _guard = lock.lock();
-                machine.touch_frames(100_000);
-            }),
-        ),
-        (
-            Some(1),
-            Box::new(|| {
-                machine.compute(1_000);
-                drop(lock.lock());
-            }),
-        ),
+        on(0, || {
+            let _guard = lock.lock();
+            machine.touch_frames(100_000);
+        }),
+        on(1, || {
+            machine.compute(1_000);
+            drop(lock.lock());
+        }),
     ]);
     // It spun in vain, slept, and was woken.
     assert_eq!(simulator.counts().wakes, 1);
@@ -449,31 +418,22 @@ fn all_that_were_woken_in_vain_are_served_next() {
         machine.compute(hold_ns);
     };
     machine.run_bound(vec![
-        (
-            Some(0),
-            Box::new(|| {
-                for hold_ns in [1_000_000, 0, 1_000_000, 0] {
-                    let mut guard = lock.lock();
-                    guard.push(0);
-                    machine.compute(hold_ns);
-                }
-            }),
-        ),
-        (
-            Some(1),
-            Box::new(|| {
-                machine.compute(10_000);
-                take(1, 0);
-                take(1, 0);
-            }),
-        ),
-        (
-            Some(2),
-            Box::new(|| {
-                machine.compute(20_000);
-                take(2, 0);
-            }),
-        ),
+        on(0, || {
+            for hold_ns in [1_000_000, 0, 1_000_000, 0] {
+                let mut guard = lock.lock();
+                guard.push(0);
+                machine.compute(hold_ns);
+            }
+        }),
+        on(1, || {
+            machine.compute(10_000);
+            take(1, 0);
+            take(1, 0);
+        }),
+        on(2, || {
+            machine.compute(20_000);
+            take(2, 0);
+        }),
     ]);
     let order = lock.lock().clone();
     assert_eq!(order[..5], [0, 0, 0, 1, 2], "{order:?}");
