@@ -178,9 +178,8 @@ fn lock_spinning(world: &World, timed: &Timed, lock: LockId) -> bool {
 fn lock_sleeping(world: &World, timed: &Timed, lock: LockId) -> bool {
     let World { locks, tasks, .. } = world;
     let current = tasks.current.get();
-    let (mut has_waited, mut was_woken) = (false, false);
+    let mut was_woken = false;
     while !timed_own(world, lock) {
-        has_waited = true;
         let owner = locks.with(lock, |state| state.owner);
         // `NOBODY` has it if it was taken outside of tasks.
         let owner = owner.filter(|owner| *owner != NOBODY);
@@ -216,7 +215,7 @@ fn lock_sleeping(world: &World, timed: &Timed, lock: LockId) -> bool {
         }
         was_woken = true;
     }
-    has_waited
+    was_woken
 }
 
 /// Time that a waiter spins: in a process a fixed time, in the kernel until the slice ends.
