@@ -288,6 +288,15 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
+    fn bitmaps_have_a_place_for_every_member() {
+        let limit = MarkSet::<Host>::LIMIT;
+        assert_eq!([place(0), place(63), place(64)], [(0, 0), (0, 63), (1, 0)]);
+        assert_eq!([place(4159), place(4160)], [(1, 4095), (2, 0)]);
+        assert_eq!([place(266_303), place(266_304)], [(2, 262_143), (3, 0)]);
+        assert_eq!(place(limit - 1), (3, 64_u32.pow(4) - 1));
+    }
+
+    #[test]
     fn members_come_out_as_they_went_in() {
         let members = [
             0,

@@ -389,3 +389,133 @@ impl Layout {
         (0..self.words).step_by(WORDS_PER_LINE)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Names of which one begins like another, and every kind of statistic.
+    const STATISTICS: &[Statistic] = &[
+        Statistic::counter("rows"),
+        Statistic::counter("rows_read").per_node(),
+        Statistic::gauge("row").eager(),
+        Statistic::gauge("bytes").batch(1 << 20),
+        Statistic::counter("byte").eager().batch(5),
+        Statistic::gauge("rowt").per_node().batch(1),
+    ];
+
+    #[test]
+    fn a_statistic_is_what_was_declared() {
+        let kinds = STATISTICS.iter().map(|one| {
+            let kinds = [one.is_counter(), one.is_eager(), one.is_per_node()];
+            (one.name(), kinds, one.batch, one.words())
+        });
+        assert!(kinds.eq([
+            ("rows", [true, false, false], 0, 1),
+            ("rows_read", [true, false, true], 0, 1),
+            ("row", [false, true, false], 0, 0),
+            ("bytes", [false, false, false], 1 << 20, 2),
+            ("byte", [true, true, false], 5, 0),
+            ("rowt", [false, false, true], 1, 2),
+        ]));
+    }
+
+    #[test]
+    fn handles_lead_to_the_words_of_the_layout() {
+        let layout = Layout::new(STATISTICS, 3).expect("the names differ");
+        let mut eager = 0;
+        for (index, declared) in STATISTICS.iter().enumerate() {
+            let place = if declared.is_counter() {
+                Counter::from_name(STATISTICS, declared.name()).0
+            } else {
+                Gauge::from_name(STATISTICS, declared.name()).0
+            };
+            let column = &layout.columns[index + 1];
+            assert_eq!(place.name, declared.name());
+            assert_eq!(usize::from(place.index), index);
+            assert_eq!(place.is_eager, declared.is_eager());
+            let number = column.word.unwrap_or(eager);
+            assert_eq!(usize::from(place.word), number);
+            assert_eq!(place.batch, column.batch);
+            assert_eq!(place.fingerprint, layout.fingerprint);
+            eager += usize::from(declared.is_eager());
+        }
+        assert_eq!((layout.eager, eager), (2, 2));
+        assert_eq!(layout.words, FIRST_STATISTIC + 6);
+        assert_eq!(layout.width, 7 + 2 * 4);
+        let fed = layout.words_of_columns().skip(1);
+        let first = FIRST_STATISTIC;
+        assert!(fed.eq([
+            (1, first),
+            (2, first + 1),
+            (4, first + 2),
+            (6, first + 4)
+        ]));
+        assert!(layout.numbers(1, 2).eq([1]));
+        assert!(layout.numbers(2, 2).eq([2, 7 + 2]));
+        assert!(layout.numbers(6, 3).eq([6, 11 + 3]));
+    }
+
+    #[test]
+    #[should_panic(expected = "no statistic of this name")]
+    fn a_name_that_is_not_declared_has_no_handle() {
+        Counter::from_name(STATISTICS, "rowz");
+    }
+
+    #[test]
+    #[should_panic(expected = "of the other kind")]
+    fn a_gauge_is_no_counter() {
+        Counter::from_name(STATISTICS, "bytes");
+    }
+
+    #[test]
+    fn a_slot_has_a_line_for_eight_words() {
+        const MANY: &[Statistic] = &[
+            Statistic::gauge("a").batch(1),
+            Statistic::gauge("b").batch(1),
+            Statistic::gauge("c").batch(1),
+            Statistic::gauge("d").batch(1),
+            Statistic::gauge("e").batch(1),
+        ];
+        let lines = |statistics| {
+            let layout = Layout::new(statistics, 1).expect("the names differ");
+            (layout.words, layout.lines().collect::<Vec<_>>())
+        };
+        let (words, own) = lines(MANY);
+        assert!((9..=16).contains(&words));
+        assert_eq!(own, [0, 8]);
+        assert_eq!(lines(&[]).1, [0]);
+    }
+
+    /// Each flag, unit, name and order makes another fingerprint, and no bit of it prefers a value.
+    #[test]
+    fn declarations_have_their_own_fingerprints() {
+        let one = |name, flags: u32, batch| Statistic {
+            name,
+            is_counter: flags & 1 != 0,
+            is_eager: flags & 2 != 0,
+            is_per_node: flags & 4 != 0,
+            batch,
+        };
+        let kinds = (0..8).flat_map(|flags| (0..64).map(move |batch| (flags, batch)));
+        let mut seen: Vec<u32> = kinds
+            .flat_map(|(flags, batch)| {
+                let (a, ab) = (one("a", flags, batch), one("ab", flags, batch));
+                [
+                    fingerprint(&[a]),
+                    fingerprint(&[ab]),
+                    fingerprint(&[a, ab]),
+                    fingerprint(&[ab, a]),
+                ]
+            })
+            .collect();
+        let count = seen.len();
+        for bit in 0..u32::BITS {
+            let set = seen.iter().filter(|&&hash| hash >> bit & 1 == 1).count();
+            assert!(set.abs_diff(count / 2) < count / 10, "bit {bit}: {set}");
+        }
+        seen.sort_unstable();
+        seen.dedup();
+        assert_eq!(seen.len(), count);
+    }
+}
