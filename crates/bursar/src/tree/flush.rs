@@ -325,3 +325,132 @@ pub(crate) fn flush_counts<M: Machine>(tree: &Tree<M>) -> FlushCounts {
     }
     counts
 }
+
+#[cfg(test)]
+mod tests {
+    use bursar_machine::Host;
+
+    use super::super::fixture::{OPEN, ROWS, add, child, marked, tree, tree_with};
+    use super::super::{retire, snapshot};
+    use super::*;
+
+    fn exact_rows(tree: &Tree<Host>, index: u32) -> i64 {
+        let reading = exact(tree, index, Keep::Roster).expect("reads may walk");
+        reading.get(ROWS).value
+    }
+
+    #[test]
+    fn a_read_of_a_group_without_children_is_no_walk() {
+        let tree = tree();
+        let group = child(&tree, ROOT, "group");
+        for read in 1..5 {
+            add(&tree, group, ROWS, 1);
+            assert_eq!(exact_rows(&tree, group), read);
+            let counts = flush_counts(&tree);
+            assert_eq!((counts.subtree, counts.slots), (0, read as u64));
+        }
+    }
+
+    /// The first read walks. So does the second, which finds nothing new in use and makes a roster.
+    #[test]
+    fn a_third_read_of_the_same_slots_is_by_roster() {
+        let tree = tree();
+        let tenant = child(&tree, ROOT, "tenant");
+        let query = child(&tree, tenant, "query");
+        for read in 1..6 {
+            add(&tree, query, ROWS, 1);
+            assert_eq!(exact_rows(&tree, tenant), read);
+            let counts = flush_counts(&tree);
+            let walks = read.min(2) as u64;
+            assert_eq!(counts.subtree, walks);
+            assert_eq!(counts.rosters, read as u64 - walks);
+            assert_eq!(counts.slots, read as u64);
+        }
+        // One that keeps folded numbers for others has no use for a roster.
+        for walks in 3..6 {
+            exact(&tree, tenant, Keep::Folded).expect("reads may walk");
+            assert_eq!(flush_counts(&tree).subtree, walks);
+        }
+    }
+
+    #[test]
+    fn a_walk_for_others_makes_no_roster() {
+        let tree = tree();
+        let tenant = child(&tree, ROOT, "tenant");
+        add(&tree, child(&tree, tenant, "query"), ROWS, 1);
+        for _ in 0..3 {
+            flush(&tree, tenant, Keep::Folded);
+        }
+        assert!(tree.node(tenant).fold.lock().roster.is_none());
+    }
+
+    /// Half of the reads are of a leaf, which no walk serves, and half by roster.
+    #[test]
+    fn reads_retire_slots_after_they_have_looked_at_many() {
+        for is_leaf in [true, false] {
+            let tree = tree_with(Duration::from_nanos(1), 64);
+            let tenant = child(&tree, ROOT, "tenant");
+            let query = child(&tree, tenant, "query");
+            let read = if is_leaf { query } else { tenant };
+            add(&tree, query, ROWS, 1);
+            let mut fences = Vec::new();
+            for looked_at in 1..=3 * MANY_SLOTS {
+                assert_eq!(exact_rows(&tree, read), 1);
+                if flush_counts(&tree).fences > fences.len() as u64 {
+                    fences.push(looked_at);
+                }
+            }
+            // The first step finds that the slot has changed since the tree was made.
+            assert_eq!(fences, [2 * MANY_SLOTS]);
+            assert_eq!(marked(&tree, query), []);
+        }
+    }
+
+    #[test]
+    fn counts_are_sums_over_all_groups() {
+        let tree = tree();
+        let groups = [child(&tree, ROOT, "a"), child(&tree, ROOT, "b")];
+        for (index, count) in groups.into_iter().zip([3, 4]) {
+            let turns = &tree.node(index).turns;
+            turns.joined.store(count, MemoryOrder::Full);
+            turns.rosters.store(10 * count, MemoryOrder::Full);
+            turns.slots.store(100 * count, MemoryOrder::Full);
+            turns.word.store(DONE_ONE * count, MemoryOrder::Full);
+        }
+        let counts = flush_counts(&tree);
+        assert_eq!((counts.joined, counts.rosters), (7, 70));
+        assert_eq!((counts.slots, counts.subtree, counts.root), (700, 7, 0));
+    }
+
+    /// Usage is known without a range once nothing is marked, whatever the limits' counters hold in stock.
+    #[test]
+    fn the_usage_has_the_range_of_others_only_while_it_is_unknown() {
+        let tree = tree();
+        let group = child(&tree, ROOT, "group");
+        let usage = || cached(&tree, group, (-5, 50)).usage();
+        assert_eq!((usage().lo, usage().hi), (0, 0));
+        add(&tree, group, ROWS, 1);
+        assert_eq!((usage().lo, usage().hi), (-5, 50));
+        tree.walk(group);
+        assert_eq!((usage().lo, usage().hi), (-5, 50), "its slot is in use");
+        for _ in 0..2 {
+            retire(&tree);
+        }
+        assert_eq!((usage().lo, usage().hi), (0, 0));
+    }
+
+    #[test]
+    fn eager_statistics_of_a_snapshot_are_exact() {
+        let tree = tree();
+        let group = child(&tree, ROOT, "group");
+        add(&tree, group, ROWS, 1);
+        add(&tree, group, OPEN, 3);
+        let parts = snapshot(&tree, ROOT, false, |_| (0, 0), |_| ());
+        for part in &parts {
+            let open = part.reading.get(OPEN);
+            assert_eq!((open.value, open.error()), (3, 0));
+            assert_eq!(part.reading.get(ROWS).error(), u64::MAX);
+        }
+        assert_eq!(parts.len(), 2);
+    }
+}

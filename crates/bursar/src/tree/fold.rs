@@ -224,3 +224,65 @@ impl<M: Machine> Fold<M> {
         child.is_absorbed = true;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use bursar_machine::{Host, Lock};
+
+    use super::super::fixture::{ROWS, add, child, marked, place, tree};
+    use super::super::{ROOT, Tree};
+    use super::*;
+
+    fn shards(tree: &Tree<Host>, from: u32) -> Vec<u32> {
+        let fold = tree.node(ROOT).fold.lock();
+        fold.touched(Shard(from)).map(|shard| shard.0).collect()
+    }
+
+    #[test]
+    fn touched_shards_come_in_order_from_one_on() {
+        let tree = tree();
+        let extra = tree.extra().0;
+        for shard in [9, 5, 7] {
+            let mut fold = tree.node(ROOT).fold.lock();
+            assert!(fold.try_touch(&tree.layout, Shard(extra + shard)));
+        }
+        let (first, second, last) = (extra + 5, extra + 7, extra + 9);
+        assert_eq!(shards(&tree, 0), [extra, first, second, last]);
+        assert_eq!(shards(&tree, second), [second, last]);
+        assert_eq!(shards(&tree, second + 1), [last]);
+        assert_eq!(shards(&tree, last + 1), []);
+    }
+
+    #[test]
+    fn a_shard_is_idle_once_a_whole_pass_finds_no_difference() {
+        let tree = tree();
+        let (layout, extra) = (&tree.layout, tree.extra());
+        let slot = &tree.node(ROOT).slot;
+        let mut fold = tree.node(ROOT).fold.lock();
+        let word = usize::from(place(ROWS).word);
+        assert!(!fold.is_idle(layout, extra), "new");
+        assert!(fold.is_idle(layout, extra));
+        slot.add_extra(word, 5);
+        assert!(fold.fold(layout, slot, extra, 0));
+        assert!(!fold.fold(layout, slot, extra, 0), "folded already");
+        assert_eq!(fold.folds, 1);
+        assert!(!fold.is_idle(layout, extra), "it has changed");
+        assert!(fold.is_idle(layout, extra));
+        slot.add_extra(word, 5);
+        assert!(fold.fold(layout, slot, extra, 0));
+        assert_eq!((fold.folds, fold.totals[1]), (2, 10));
+    }
+
+    #[test]
+    fn a_parent_counts_how_often_it_received_something() {
+        let tree = tree();
+        let group = child(&tree, ROOT, "group");
+        for round in 1..4 {
+            add(&tree, group, ROWS, 1);
+            tree.walk(ROOT);
+            tree.walk(ROOT);
+            assert_eq!(tree.node(ROOT).fold.lock().received, round);
+        }
+        assert_eq!(marked(&tree, group).len(), 1);
+    }
+}

@@ -17,6 +17,7 @@
 //! | `reading.rs` | freshness, and the values of a read |
 //! | `flush.rs` | reads: what each freshness costs, and the walks that bring numbers up to date |
 //! | `snapshot.rs` | the numbers of a whole subtree |
+//! | `fixture.rs` | a small tree, for tests |
 //!
 //! # The protocol
 //! An update adds to the current CPU's word of its group and to nothing else. So that a walk finds it without a search, the
@@ -33,6 +34,8 @@
 
 mod by_roster;
 mod enlist;
+#[cfg(test)]
+mod fixture;
 mod flush;
 mod fold;
 mod groups;

@@ -227,3 +227,116 @@ impl<M: Machine> Tree<M> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use bursar_machine::Host;
+
+    use super::super::fixture::{
+        BATCHED, OPEN, ROWS, SHUT, add, child, marked, place, state, tree,
+    };
+    use super::super::{Keep, exact};
+    use super::*;
+
+    fn reported(tree: &Tree<Host>, index: u32) -> u64 {
+        let column = usize::from(place(BATCHED).index) + 1;
+        tree.node(index).reported[column].load(MemoryOrder::Full)
+    }
+
+    #[test]
+    fn eager_statistics_have_totals_and_own_parts_each() {
+        let tree = tree();
+        let group = child(&tree, ROOT, "group");
+        add(&tree, group, OPEN, 5);
+        add(&tree, group, SHUT, -7);
+        add(&tree, ROOT, SHUT, 100);
+        let read = |index| {
+            let reading = exact(&tree, index, Keep::Roster).expect("reads may walk");
+            [OPEN, SHUT].map(|gauge| (reading.get(gauge).value, reading.own(gauge)))
+        };
+        assert_eq!(read(group), [(5, 5), (-7, -7)]);
+        assert_eq!(read(ROOT), [(5, 0), (93, 100)]);
+    }
+
+    /// The first addition finds the slot clean. It publishes the slot, and stays on its CPU.
+    #[test]
+    fn a_batch_is_reported_when_it_is_full() {
+        let tree = tree();
+        let group = child(&tree, ROOT, "group");
+        add(&tree, group, BATCHED, 99);
+        let own = Shard(marked(&tree, group)[0]);
+        let word = usize::from(place(BATCHED).word);
+        let added = tree.node(group).slot.word(own, word);
+        assert_eq!(added.load_signed(MemoryOrder::Full), 99);
+        assert_eq!(marked(&tree, group).len(), 1);
+        assert_eq!((reported(&tree, group), reported(&tree, ROOT)), (0, 0));
+        add(&tree, group, BATCHED, 1);
+        assert_eq!((reported(&tree, group), reported(&tree, ROOT)), (100, 100));
+        add(&tree, group, BATCHED, 60);
+        add(&tree, group, BATCHED, -50);
+        assert_eq!(reported(&tree, ROOT), 100);
+    }
+
+    /// The extra shard holds nothing back: each addition there is reported.
+    #[test]
+    fn a_frozen_shard_gives_its_additions_to_the_extra_shard() {
+        let tree = tree();
+        let group = child(&tree, ROOT, "group");
+        add(&tree, group, ROWS, 1);
+        let extra = tree.extra();
+        let own = Shard(marked(&tree, group)[0]);
+        if own == extra {
+            // Without a shard of its own the thread has none that may be frozen.
+            return;
+        }
+        let slot = &tree.node(group).slot;
+        let freeze = |bits| slot.word(own, STATE).fetch_or(bits, MemoryOrder::Full);
+        freeze(State::FROZEN);
+        add(&tree, group, BATCHED, 30);
+        let word = usize::from(place(BATCHED).word);
+        let of = |shard| slot.word(shard, word).load_signed(MemoryOrder::Full);
+        if of(own) == 0 {
+            assert_eq!(of(extra), 30);
+            assert_eq!((reported(&tree, group), reported(&tree, ROOT)), (30, 30));
+        }
+        let reading = exact(&tree, ROOT, Keep::Roster).expect("reads may walk");
+        assert_eq!(reading.get(BATCHED).value, 30);
+    }
+
+    /// A task that began to publish in an epoch does not end the publication of another.
+    #[test]
+    fn a_publication_ends_in_its_own_epoch() {
+        let tree = tree();
+        let extra = tree.extra();
+        let word = tree.node(ROOT).slot.word(extra, STATE);
+        let begun = State(0).with_tag(State::PUBLISHING);
+        let next = State(0).cleaned().with_tag(State::PUBLISHING);
+        word.store(next.0, MemoryOrder::Full);
+        tree.finish_publishing(word, begun);
+        assert_eq!(state(&tree, ROOT, extra), next);
+        tree.finish_publishing(word, next);
+        assert_eq!(state(&tree, ROOT, extra), next.with_tag(State::PUBLISHED));
+    }
+
+    #[test]
+    fn a_shard_that_is_published_anew_reports_what_it_held_back() {
+        let tree = tree();
+        let group = child(&tree, ROOT, "group");
+        let (slot, extra) = (&tree.node(group).slot, tree.extra());
+        let word = usize::from(place(BATCHED).word);
+        let epoch = || state(&tree, group, extra).epoch();
+        let before = epoch();
+        slot.add_extra(word, 150);
+        slot.word(extra, word + 1).store(60, MemoryOrder::Full);
+        // A batch is 100, and 90 are not reported.
+        tree.publish_anew(group, extra);
+        assert_eq!(marked(&tree, group), [extra.0]);
+        assert_eq!(state(&tree, group, extra).tag(), State::PUBLISHED);
+        assert_eq!((reported(&tree, group), reported(&tree, ROOT)), (0, 0));
+        slot.add_extra(word, -190);
+        // Now 100 are not reported, downwards.
+        tree.publish_anew(group, extra);
+        assert_eq!((reported(&tree, group), reported(&tree, ROOT)), (100, 100));
+        assert_eq!(epoch(), State(before).cleaned().cleaned().epoch());
+    }
+}

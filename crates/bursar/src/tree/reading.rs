@@ -269,3 +269,65 @@ pub(super) struct Folded {
 pub(super) fn add(sum: &mut i64, value: i64) {
     *sum = sum.wrapping_add(value);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STATISTICS: &[Statistic] = &[Statistic::counter("rows"), Statistic::gauge("open")];
+
+    #[test]
+    fn an_error_is_unknown_if_either_bound_is() {
+        let error = |lo, hi| Value { value: 5, lo, hi }.error();
+        assert_eq!(error(3, 9), 4);
+        assert_eq!(error(-2, 9), 7);
+        assert_eq!(error(i64::MIN, 9), u64::MAX);
+        assert_eq!(error(3, i64::MAX), u64::MAX);
+    }
+
+    #[test]
+    fn a_value_shows_bounds_that_differ_from_it() {
+        let shown = |lo, hi| Value { value: 5, lo, hi }.to_string();
+        assert_eq!(shown(5, 5), "5");
+        assert_eq!(shown(5, 9), "5 (5..=9)");
+        assert_eq!(shown(3, 5), "5 (3..=5)");
+    }
+
+    #[test]
+    fn readings_are_equal_if_all_numbers_are() {
+        let value = |value| Value::within(value, Some(0));
+        let one = Reading {
+            statistics: STATISTICS,
+            fingerprint: 7,
+            age: Duration::ZERO,
+            values: [3, 4, 5].map(value).to_vec(),
+            own: vec![1, 2, 3],
+            over_returned: 0,
+            per_node: vec![(0, vec![4, 0])],
+        };
+        assert!(one.iter().eq([("rows", value(4)), ("open", value(5))]));
+        let older = Reading {
+            age: Duration::from_secs(1),
+            ..one.clone()
+        };
+        assert_eq!(older.age(), Duration::from_secs(1));
+        assert!(one == older);
+        let change = |change: fn(&mut Reading)| {
+            let mut other = one.clone();
+            change(&mut other);
+            other
+        };
+        for other in [
+            change(|other| other.fingerprint = 8),
+            change(|other| other.values[2] = Value::within(6, Some(0))),
+            change(|other| other.own[2] = 4),
+            change(|other| other.over_returned = 1),
+            change(|other| other.per_node[0].1 = vec![3, 1]),
+        ] {
+            assert!(one != other);
+        }
+        let message = NotFresh { cached: older }.to_string();
+        assert!(message.contains("flushed periodically only"), "{message}");
+        assert!(message.contains("1s old"), "{message}");
+    }
+}

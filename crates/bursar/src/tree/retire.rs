@@ -264,3 +264,93 @@ fn leave_parent<M: Machine>(tree: &Tree<M>, index: u32) {
         }
     });
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use bursar_machine::Host;
+
+    use super::super::fixture::{ROWS, add, child, marked, tree, tree_with};
+    use super::super::{Keep, exact};
+    use super::*;
+
+    fn step(tree: &Tree<Host>, most: usize) -> usize {
+        let mut way = vec![Stop {
+            index: ROOT,
+            next: None,
+        }];
+        retire_step(tree, &mut way, most, Which::Unchanged)
+    }
+
+    /// The root has no slot in use. Each of its children has one, and is looked at when a pass comes and when it goes.
+    #[test]
+    fn a_step_looks_at_as_much_as_it_may() {
+        let tree = tree();
+        for name in ["a", "b", "c"] {
+            add(&tree, child(&tree, ROOT, name), ROWS, 1);
+        }
+        assert_eq!(step(&tree, 1), 1);
+        assert_eq!(step(&tree, 2), 2);
+        assert_eq!(step(&tree, 3), 4, "a child, and its slot");
+        // The root, three times a look for its next child, and the look that finds none; each child twice, and its slot.
+        assert_eq!(step(&tree, usize::MAX), 1 + 3 + 1 + 3 * 3);
+    }
+
+    #[test]
+    fn a_slot_that_changes_is_not_retired() {
+        let tree = tree();
+        let group = child(&tree, ROOT, "group");
+        for _ in 0..3 {
+            add(&tree, group, ROWS, 1);
+            retire(&tree);
+            assert_eq!(tree.retirer.counts(), (0, 0));
+        }
+        assert_eq!(marked(&tree, group).len(), 1);
+        retire(&tree);
+        assert_eq!(tree.retirer.counts(), (1, 1));
+        assert_eq!(marked(&tree, group), []);
+        assert!(tree.node(ROOT).is_unmarked());
+        retire(&tree);
+        assert_eq!(tree.retirer.counts(), (1, 1), "no fence for nothing");
+    }
+
+    #[test]
+    fn a_group_without_marks_has_no_roster() {
+        let tree = tree();
+        let tenant = child(&tree, ROOT, "tenant");
+        add(&tree, child(&tree, tenant, "query"), ROWS, 1);
+        let has_roster = || tree.node(tenant).fold.lock().roster.is_some();
+        for is_there in [false, true] {
+            exact(&tree, tenant, Keep::Roster).expect("reads may walk");
+            assert_eq!(has_roster(), is_there);
+        }
+        retire(&tree);
+        assert!(has_roster(), "its slot is in use");
+        retire(&tree);
+        assert!(!has_roster());
+    }
+
+    #[test]
+    fn a_pass_that_needs_many_steps_takes_them_sooner() {
+        const PERIOD: Duration = Duration::from_secs(1_000_000);
+        let tree = tree_with(PERIOD, 64);
+        let period = PERIOD.as_nanos() as u64;
+        for at in 0..LOOKED_AT_BY_STEP {
+            add(&tree, child(&tree, ROOT, &at.to_string()), ROWS, 1);
+        }
+        let due_in = || {
+            let before = tree.machine.now_ns();
+            retire(&tree);
+            let due = tree.retirer.due_ns.load(MemoryOrder::Full);
+            let is_over = tree.retirer.way.lock().is_empty();
+            // The clock may have moved on a little.
+            (is_over, (due - before) * 1000 / period)
+        };
+        assert_eq!(due_in(), (false, 100));
+        while !tree.retirer.way.lock().is_empty() {
+            let (is_over, due) = due_in();
+            assert_eq!(due, if is_over { 1000 } else { 100 });
+        }
+    }
+}

@@ -445,12 +445,7 @@ mod tests {
         assert_eq!(layout.width, 7 + 2 * 4);
         let fed = layout.words_of_columns().skip(1);
         let first = FIRST_STATISTIC;
-        assert!(fed.eq([
-            (1, first),
-            (2, first + 1),
-            (4, first + 2),
-            (6, first + 4)
-        ]));
+        assert!(fed.eq([(1, first), (2, first + 1), (4, first + 2), (6, first + 4)]));
         assert!(layout.numbers(1, 2).eq([1]));
         assert!(layout.numbers(2, 2).eq([2, 7 + 2]));
         assert!(layout.numbers(6, 3).eq([6, 11 + 3]));

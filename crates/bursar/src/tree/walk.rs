@@ -412,3 +412,147 @@ pub(super) fn dirty_from<M: Machine>(node: &Node<M>, from: u32, way: &mut Vec<u3
     });
     next
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use bursar_machine::Host;
+
+    use super::super::fixture::{ROWS, add, child, marked, place, state, tree, tree_with};
+    use super::super::{Freshness, Keep, ROOT, exact, read};
+    use super::*;
+
+    /// Marks shards that this machine does not have.
+    fn mark_beyond(tree: &Tree<Host>, index: u32, shards: impl Iterator<Item = u32>) {
+        for shard in shards {
+            let published = &tree.node(index).published;
+            assert!(published.ensure(shard));
+            published.mark(shard);
+        }
+    }
+
+    #[test]
+    fn one_hold_looks_at_no_more_marks_than_a_slice() {
+        let tree = tree_with(Duration::MAX, 3);
+        mark_beyond(&tree, ROOT, 10..17);
+        let some = |from| {
+            let mut seen = Vec::new();
+            let next = tree.some_marked(tree.node(ROOT), from, |shard| seen.push(shard.0));
+            (seen, next)
+        };
+        assert_eq!(some(0), (vec![10, 11, 12], Some(13)));
+        assert_eq!(some(13), (vec![13, 14, 15], Some(16)));
+        assert_eq!(some(16), (vec![16], None));
+        assert_eq!(some(14), (vec![14, 15, 16], None));
+    }
+
+    #[test]
+    fn the_extra_shard_is_beyond_all_nodes() {
+        let tree = tree();
+        let group = child(&tree, ROOT, "group");
+        add(&tree, group, ROWS, 5);
+        tree.node(group)
+            .slot
+            .add_extra(usize::from(place(ROWS).word), 7);
+        tree.publish(group, tree.extra());
+        let nodes = tree.machine.nodes();
+        assert_eq!(tree.home(tree.extra()), nodes);
+        let reading = exact(&tree, ROOT, Keep::Roster).expect("reads may walk");
+        let shares = reading.per_node(ROWS).expect("declared per node");
+        assert_eq!(shares.len(), nodes + 1);
+        assert_eq!(shares.iter().sum::<i64>(), 12);
+        if tree.home(Shard(marked(&tree, group)[0])) < nodes {
+            assert_eq!(shares[nodes], 7);
+        }
+    }
+
+    /// What is added and not published yet is published by the fold that finds it. A fold that finds nothing publishes nothing.
+    #[test]
+    fn folded_numbers_are_marked_up_to_the_root() {
+        let tree = tree();
+        let group = child(&tree, ROOT, "group");
+        let (node, extra) = (tree.node(group), tree.extra());
+        let fold = || tree.fold_shard(&mut node.fold.lock(), group, extra);
+        fold();
+        assert_eq!(state(&tree, group, extra).tag(), State::CLEAN);
+        assert_eq!(marked(&tree, group), []);
+        node.slot.add_extra(usize::from(place(ROWS).word), 7);
+        fold();
+        assert_eq!(state(&tree, group, extra).tag(), State::PUBLISHED);
+        assert_eq!(marked(&tree, group), [extra.0]);
+        assert!(tree.node(ROOT).dirty.has(node.ordinal()));
+        assert_eq!(node.publications.load(MemoryOrder::Full), 1);
+        fold();
+        node.slot.add_extra(usize::from(place(ROWS).word), 7);
+        fold();
+        assert_eq!(node.publications.load(MemoryOrder::Full), 1);
+    }
+
+    /// A slot that a walk leaves marked takes updates without another publication. So each walk notes how many it left, and
+    /// the range of cached numbers is right.
+    #[test]
+    fn slots_that_a_walk_leaves_marked_keep_the_range_wide() {
+        let tree = tree();
+        let tenant = child(&tree, ROOT, "tenant");
+        let query = child(&tree, tenant, "query");
+        let leaf = child(&tree, query, "leaf");
+        for changed in [tenant, query, leaf] {
+            add(&tree, changed, ROWS, 1);
+            tree.walk(ROOT);
+            add(&tree, changed, ROWS, 1);
+            for at in tree.chain(changed) {
+                let cached = read(&tree, at, Freshness::Cached, || (0, 0)).expect("no walk");
+                let rows = cached.get(ROWS);
+                assert_eq!(rows.error(), u64::MAX, "{at} after {changed}: {rows}");
+            }
+            // The slot leaves the marks, and nothing else is marked when the next one changes.
+            for _ in 0..3 {
+                super::super::retire(&tree);
+            }
+            assert_eq!(marked(&tree, changed), []);
+        }
+        let cached = read(&tree, ROOT, Freshness::Cached, || (0, 0)).expect("no walk");
+        assert_eq!((cached.get(ROWS).value, cached.get(ROWS).error()), (6, 0));
+    }
+
+    #[test]
+    fn a_walk_makes_its_scope_and_all_below_it_fresh() {
+        let tree = tree();
+        let tenant = child(&tree, ROOT, "tenant");
+        let as_of = |index| tree.node(index).as_of_ns.load(MemoryOrder::Full);
+        let (born, root) = (as_of(tenant), as_of(ROOT));
+        while tree.machine.now_ns() == born {}
+        let before = tree.machine.now_ns();
+        tree.walk(tenant);
+        assert!(as_of(tenant) >= before);
+        assert_eq!(as_of(ROOT), root);
+        tree.end_walk(tenant, born);
+        assert!(as_of(tenant) >= before, "an older walk ends later");
+    }
+
+    /// Marked or seen before, in more pieces than one.
+    #[test]
+    fn all_shards_that_were_ever_touched_are_visited_in_order() {
+        let tree = tree();
+        let node = tree.node(ROOT);
+        let extra = tree.extra().0;
+        let beyond = || (0..200).map(|at| extra + 1 + at);
+        mark_beyond(&tree, ROOT, beyond().filter(|shard| shard % 3 != 0));
+        for shard in beyond().filter(|shard| shard % 5 != 1) {
+            let mut fold = node.fold.lock();
+            assert!(fold.try_touch(&tree.layout, Shard(shard)));
+        }
+        let there = beyond().filter(|shard| shard % 3 != 0 || shard % 5 != 1);
+        let all: Vec<u32> = std::iter::once(extra).chain(there).collect();
+        let mut visited = Vec::new();
+        tree.for_touched(ROOT, |some| {
+            assert!(some.len() <= SHARDS_PER_HOLD);
+            visited.extend(some.iter().map(|shard| shard.0));
+        });
+        assert_eq!(visited, all);
+        assert!(tree.make_room_to_end(ROOT));
+        let fold = node.fold.lock();
+        assert!(fold.touched(Shard(0)).map(|shard| shard.0).eq(all));
+    }
+}
