@@ -258,6 +258,29 @@ mod tests {
         assert_eq!(read(ROOT), [(5, 0), (93, 100)]);
     }
 
+    /// As in a forked child: the thread that was on its way to the root is gone.
+    #[test]
+    fn eager_totals_are_summed_anew_from_own_parts() {
+        let tree = tree();
+        let group = child(&tree, ROOT, "group");
+        add(&tree, group, OPEN, 5);
+        add(&tree, group, SHUT, 6);
+        add(&tree, ROOT, SHUT, 10);
+        let totals = |index| &tree.node(index).eager[..tree.layout.eager];
+        for index in [group, ROOT] {
+            let of = totals(index);
+            of.iter().for_each(|word| word.store(99, MemoryOrder::Full));
+            tree.sum_eager(index);
+        }
+        let read = |index| {
+            totals(index)
+                .iter()
+                .map(|word| word.load(MemoryOrder::Full))
+        };
+        assert!(read(group).eq([5, 6]));
+        assert!(read(ROOT).eq([5, 16]));
+    }
+
     /// The first addition finds the slot clean. It publishes the slot, and stays on its CPU.
     #[test]
     fn a_batch_is_reported_when_it_is_full() {

@@ -462,8 +462,25 @@ mod tests {
         let shares = reading.per_node(ROWS).expect("declared per node");
         assert_eq!(shares.len(), nodes + 1);
         assert_eq!(shares.iter().sum::<i64>(), 12);
-        if tree.home(Shard(marked(&tree, group)[0])) < nodes {
-            assert_eq!(shares[nodes], 7);
+        let own = Shard(marked(&tree, group)[0]);
+        if own != tree.extra() {
+            let node = tree.machine.node_of(own).unwrap_or(nodes);
+            assert_eq!(shares[node], if node < nodes { 5 } else { 12 });
+        }
+    }
+
+    #[test]
+    fn a_walk_brings_numbers_up_from_any_depth() {
+        let tree = tree();
+        let mut groups = vec![ROOT];
+        for name in ["a", "b", "c", "d"] {
+            groups.push(child(&tree, groups[groups.len() - 1], name));
+        }
+        for (below, &index) in groups.iter().enumerate() {
+            add(&tree, index, ROWS, 1);
+            tree.walk(ROOT);
+            let fold = tree.node(ROOT).fold.lock();
+            assert_eq!((fold.totals[1], fold.own[1]), (1 + below as i64, 1));
         }
     }
 

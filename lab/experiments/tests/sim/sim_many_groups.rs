@@ -3,12 +3,12 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use bursar::{ChargeError, Group, Limits, Memory};
+use bursar::{ChargeError, Freshness, Group, Limits, Memory};
 use bursar_machine::Machine;
 use bursar_rig::Tasks;
 use bursar_sim::{Sim, Simulator};
 
-use crate::common::{Body, MS, US, builder, cost_on, settings};
+use crate::common::{Body, MS, ROWS, US, builder, cost_on, settings};
 
 const MAX: u64 = 1 << 40;
 
@@ -261,4 +261,45 @@ fn refusals_name_the_biggest_children_and_look_at_them_ten_times_a_second() {
     let (none, many) = (refuse(0), refuse(5000));
     println!("operations of a refusal: {none} without children, {many} with 5,000");
     assert!(many <= none + 8, "{none} {many}");
+}
+
+/// A walk releases the lock of a group after a bounded number of slots, however many its children have together.
+#[test]
+fn cached_reads_wait_for_a_bounded_part_of_a_walk() {
+    const CPUS: usize = 64;
+    let longest = |children: usize| {
+        let simulator = Simulator::new(settings(CPUS, 3));
+        let machine = simulator.machine();
+        let memory = builder().build_on(machine.clone()).unwrap();
+        let tenant = memory.root().child("tenant", Limits::none()).unwrap();
+        let query = |number: usize| tenant.child(number.to_string(), Limits::none()).unwrap();
+        let queries: Vec<_> = (0..children).map(query).collect();
+        for cpu in 0..CPUS as u32 {
+            cost_on(&simulator, cpu, || {
+                queries.iter().for_each(|query| query.add(ROWS, 1));
+            });
+        }
+        let (walked, longest_ns) = (&AtomicBool::new(false), &AtomicU64::new(0));
+        let reader = || {
+            while !walked.load(Ordering::Relaxed) {
+                let begun_ns = machine.now_ns();
+                tenant.read(Freshness::Cached).unwrap();
+                longest_ns.fetch_max(machine.now_ns() - begun_ns, Ordering::Relaxed);
+            }
+        };
+        let walker = || {
+            machine.sleep_until(machine.now_ns() + 10 * US);
+            let reading = tenant.read(Freshness::Exact).unwrap();
+            assert_eq!(reading.get(ROWS).value, (children * CPUS) as i64);
+            walked.store(true, Ordering::Relaxed);
+        };
+        let bodies: [Body<'_>; 2] = [Box::new(walker), Box::new(reader)];
+        machine.run(bodies.into());
+        longest_ns.load(Ordering::Relaxed)
+    };
+    let (few, many) = (longest(8), longest(64));
+    println!(
+        "longest cached read beside a walk, virtual ns: {few} with 8 children, {many} with 64"
+    );
+    assert!(many < 8 * few, "{few} {many}");
 }
