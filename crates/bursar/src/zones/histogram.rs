@@ -105,6 +105,15 @@ mod tests {
     }
 
     #[test]
+    fn buckets_are_those_that_counted_something() {
+        let mut histogram = Histogram::default();
+        for duration_ns in [3, 3, 0, 2] {
+            histogram.record(duration_ns);
+        }
+        assert!(histogram.buckets().eq([(0, 1), (2, 1), (3, 2)]));
+    }
+
+    #[test]
     fn quantiles_are_upper_bounds() {
         let mut histogram = Histogram::default();
         assert_eq!((histogram.quantile_ns(0.5), histogram.count()), (0, 0));
