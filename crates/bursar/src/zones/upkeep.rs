@@ -248,6 +248,8 @@ mod tests {
     use super::super::zone::Mark;
     use super::*;
 
+    const SECOND_NS: u64 = 1_000_000_000;
+
     #[test]
     fn a_list_is_emptied_after_so_many_periods_without_use() {
         if !stays_on_a_cpu() {
@@ -292,7 +294,6 @@ mod tests {
 
     #[test]
     fn memory_goes_back_at_its_rate() {
-        const SECOND_NS: u64 = 1_000_000_000;
         const PER_SECOND: u64 = 2_048;
         let (machine, choices) = Refusing::new(1);
         let options = PageOptions {
@@ -326,5 +327,29 @@ mod tests {
             assert_eq!(before - after, seconds * PER_SECOND);
         }
         assert_eq!(zone.counts.returned.load(Ordering::Relaxed), 4 * PER_SECOND);
+    }
+
+    /// Every other page is free and has memory, so none can be joined.
+    #[test]
+    fn few_small_blocks_go_back_in_a_period() {
+        let (machine, choices) = Refusing::new(1);
+        let options = PageOptions {
+            retained_bytes_per_cpu: 0,
+            return_bytes_per_second: u64::MAX,
+            ..fixture::options()
+        };
+        let zones = zones(&machine, options.clone());
+        let zone = zones.zone(0);
+        let blocks = fixture::pages(zone, 1_200).into_iter();
+        let (mut even, _odd): (Vec<_>, Vec<_>) = blocks.partition(|block| block.pfn().0 % 2 == 0);
+        for block in &mut even {
+            let _ = zone.frames.uninit(block);
+        }
+        zone.give(&mut even, Work::Free);
+        for (second, backed) in [(1, 600), (2, 344), (3, 88), (4, 0)] {
+            choices.now_ns.store(second * SECOND_NS, Ordering::Relaxed);
+            tick(zone, &options, &|_| false);
+            assert_eq!(zone.buddy(Work::Report).backed_pages(), backed);
+        }
     }
 }

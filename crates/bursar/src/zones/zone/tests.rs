@@ -206,7 +206,7 @@ fn a_zone_contains_its_pages() {
     let first = zone.frames.first().0;
     let pages = zone.managed as u32;
     for (pfn, is_there) in [
-        (first - 1, false),
+        (first.wrapping_sub(1), false),
         (first, true),
         (first + pages - 1, true),
         (first + pages, false),
