@@ -134,7 +134,7 @@ mod tests {
     use super::super::fixture::{
         BATCH, fill_depot, fill_list, listed, options, pages, stays_on_a_cpu, zones,
     };
-    use super::super::{HoldBounds, Zones};
+    use super::super::{HoldBounds, PageOptions, Zones};
     use super::*;
 
     /// Zones of a caller that may take so many nanoseconds to move batches.
@@ -143,11 +143,8 @@ mod tests {
             ns,
             ..HoldBounds::default()
         };
-        let options = options();
-        zones(
-            &Host::start().unwrap(),
-            super::super::PageOptions { hold, ..options },
-        )
+        let options = PageOptions { hold, ..options() };
+        zones(&Host::start().unwrap(), options)
     }
 
     /// A list that runs empty wants twice as much each time: one batch, two, four.
