@@ -324,3 +324,41 @@ impl<M: Machine> Zones<M> {
         Some(zone as u16)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering;
+
+    use bursar_machine::Host;
+
+    use super::super::fixture::{options, pages, stays_on_a_cpu, zones};
+    use super::super::refusing::Refusing;
+    use super::*;
+
+    #[test]
+    fn pages_are_of_the_node_of_the_cpu() {
+        let (machine, choices) = Refusing::new(2);
+        let zones = zones(&machine, options());
+        for node in [0, 1] {
+            choices.home.store(node, Ordering::Relaxed);
+            let local = zones.local();
+            assert_eq!(zones.zone(local).node, node);
+            let block = zones.alloc_slowly(Order::ZERO, Placement::Local, Urgency::Normal);
+            assert_eq!(zones.zone_of(block.unwrap().pfn()), Some(local));
+        }
+    }
+
+    #[test]
+    fn a_section_takes_what_a_section_has_put() {
+        let zones = zones(&Host::start().unwrap(), options());
+        let block = pages(zones.zone(0), 1).pop().unwrap();
+        let pfn = block.pfn();
+        if !stays_on_a_cpu() || zones.try_push(0, 0, block).is_err() {
+            // A backend without sections.
+            return;
+        }
+        let taken = zones.try_pop(0, Order::ZERO);
+        assert_eq!(taken.map(|block| block.pfn()), Some(pfn));
+        assert!(zones.try_pop(0, Order::ZERO).is_none());
+    }
+}

@@ -259,3 +259,66 @@ impl<M: Machine> Shelf<M> {
         Some(batch)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use bursar_machine::Host;
+    use bursar_machine::pages::{Order, ReserveOptions};
+
+    use super::*;
+
+    const ZERO: Shard = Shard(0);
+    const ONE: Shard = Shard(1);
+
+    /// Depot of two shelves, each with room for one batch of two.
+    fn depot() -> (Host, Depot<Host>) {
+        (Host::start().unwrap(), Depot::new(2, 1, 1, Box::new([2])))
+    }
+
+    /// Makes batches of two.
+    fn batches(machine: &Host) -> impl Iterator<Item = Batch> {
+        let (_, mut span) = machine.reserve(&ReserveOptions::pages(1 << 12)).unwrap();
+        std::iter::from_fn(move || {
+            let (one, other) = span.take()?.split();
+            Some(vec![one, other])
+        })
+    }
+
+    #[test]
+    fn a_batch_is_on_any_shelf_with_room() {
+        let (machine, depot) = depot();
+        let mut batches = batches(&machine);
+        let mut put = || depot.put(&machine, ZERO, 0, batches.next().unwrap());
+        assert!(put().is_ok() && put().is_ok());
+        assert_eq!(depot.blocks(0), 4);
+        assert_eq!(put().map_err(|batch| batch.len()), Err(2), "no room");
+        for left in [2, 0] {
+            let batch = depot.take(&machine, ONE, 0).unwrap();
+            assert_eq!((batch.len(), depot.blocks(0)), (2, left));
+        }
+        assert!(depot.take(&machine, ONE, 0).is_none());
+    }
+
+    #[test]
+    fn single_blocks_become_batches() {
+        let (machine, depot) = depot();
+        let mut blocks = batches(&machine).flatten();
+        let mut put = || depot.put_one(&machine, ONE, 0, blocks.next().unwrap());
+        assert!((0..4).all(|_| put().is_ok()));
+        assert_eq!(put().map_err(|block| block.order()), Err(Order::new(9)));
+        assert_eq!(depot.blocks(0), 4);
+        for left in [2, 0] {
+            let batch = depot.take(&machine, ZERO, 0).unwrap();
+            assert_eq!((batch.len(), depot.blocks(0)), (2, left));
+        }
+    }
+
+    #[test]
+    fn empty_batches_are_used_again_and_few_are_kept() {
+        let (machine, depot) = depot();
+        (0..2).for_each(|_| depot.put_spare(&machine, ZERO, Vec::with_capacity(100)));
+        let room = || depot.spare(&machine, ZERO, 0).unwrap().capacity();
+        assert_eq!(room(), 100);
+        assert!((2..100).contains(&room()), "a new one");
+    }
+}

@@ -26,6 +26,8 @@
 mod alloc;
 mod buddy;
 mod depot;
+#[cfg(test)]
+mod fixture;
 mod histogram;
 mod hold;
 mod last_upkeep;

@@ -175,3 +175,25 @@ pub enum Zeroed {
     /// Zeroes, or bytes that the same group left there; never the bytes of another group.
     No,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn marks(min: u64, low: u64, high: u64) -> PageOptions {
+        PageOptions {
+            watermarks: Some(Watermarks { min, low, high }),
+            ..PageOptions::default()
+        }
+    }
+
+    #[test]
+    fn watermarks_rise() {
+        for (min, low, high) in [(2, 1, 3), (1, 3, 2), (3, 2, 1)] {
+            let refused = marks(min, low, high).check();
+            assert_eq!(refused, Err("watermarks rise from min to low to high"));
+        }
+        assert_eq!(marks(1, 2, 3).check(), Ok(()));
+        assert_eq!(marks(0, 0, 0).check(), Ok(()));
+    }
+}

@@ -125,4 +125,13 @@ mod tests {
         let nodes: Vec<_> = zones.iter().map(|zone| (zone.node, zone.managed)).collect();
         assert_eq!(nodes, [(0, 4_096), (1, 4_096)]);
     }
+
+    #[test]
+    fn pages_are_scrubbed_from_the_first_request_on() {
+        let memory = Memory::builder().build().unwrap();
+        let pool = &memory.core().pages;
+        assert!(!pool.scrubs());
+        pool.scrub_from_now_on();
+        assert!(pool.scrubs());
+    }
 }

@@ -87,3 +87,25 @@ impl<M: Machine> Zone<M> {
         given
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use bursar_machine::Host;
+
+    use super::super::fixture::{BATCH, fill_depot, fill_list, options, stays_on_a_cpu, zones};
+
+    #[test]
+    fn a_drain_tells_how_many_blocks_it_found() {
+        if !stays_on_a_cpu() {
+            return;
+        }
+        let zones = zones(&Host::start().unwrap(), options());
+        let zone = zones.zone(0);
+        for (listed, batches) in [(10, 0), (0, 2), (10, 2), (0, 0)] {
+            fill_list(zone, listed, 64);
+            fill_depot(zone, batches);
+            assert_eq!(zone.drain_all(), (listed + batches * BATCH) as u64);
+            assert_eq!(zone.free_pages(), zone.managed);
+        }
+    }
+}

@@ -126,3 +126,65 @@ impl<M: Machine> Zone<M> {
         Shortage::None
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use bursar_machine::Host;
+
+    use super::super::fixture::{
+        BATCH, fill_depot, fill_list, listed, options, pages, stays_on_a_cpu, zones,
+    };
+    use super::super::{HoldBounds, PageOptions, Zones};
+    use super::*;
+
+    /// Zones of a caller that may take so many nanoseconds to move batches.
+    fn within(ns: u64) -> Zones<Host> {
+        let hold = HoldBounds {
+            ns,
+            ..HoldBounds::default()
+        };
+        let options = PageOptions { hold, ..options() };
+        zones(&Host::start().unwrap(), options)
+    }
+
+    /// A list that runs empty wants twice as much each time: one batch, two, four.
+    #[test]
+    fn a_refill_moves_what_is_wanted_within_its_time() {
+        if !stays_on_a_cpu() {
+            return;
+        }
+        for (ns, mark, moved) in [
+            (u64::MAX, Mark::Low, [1, 2, 4]),
+            (0, Mark::Low, [1, 1, 1]),
+            (u64::MAX, Mark::Min, [1, 1, 1]),
+        ] {
+            let zones = within(ns);
+            let zone = zones.zone(0);
+            fill_depot(zone, 8);
+            for batches in moved {
+                let before = zone.depot.blocks(0) as usize;
+                assert!(zone.take_one(Order::ZERO, mark).is_some());
+                let after = zone.depot.blocks(0) as usize;
+                assert_eq!(before - after, batches * BATCH, "{ns} {mark:?}");
+                assert_eq!(listed(zone), batches * BATCH - 1, "all but ours");
+                zone.lists.stacks.pop_many(0, BATCH * 4, &mut Vec::new());
+            }
+        }
+    }
+
+    /// 160 blocks on a list for 64 are many freed in a row. It keeps a batch of the 64, and gives as many as the others.
+    #[test]
+    fn a_list_that_runs_over_gives_batches_within_its_time() {
+        if !stays_on_a_cpu() {
+            return;
+        }
+        for (ns, batches) in [(u64::MAX, 3), (0, 1)] {
+            let zones = within(ns);
+            let zone = zones.zone(0);
+            fill_list(zone, 160, 64);
+            zones.free_slowly(0, pages(zone, 1).pop().unwrap());
+            assert_eq!(zone.depot.blocks(0) as usize, batches * BATCH);
+            assert_eq!(listed(zone), 160 - batches * BATCH + 1);
+        }
+    }
+}

@@ -1,12 +1,12 @@
-//! Machine of tests: the host, which refuses some calls.
+//! Machine of tests: the host, which refuses some calls, and whose node and clock a test may choose.
 
 use core::fmt;
 use core::mem::MaybeUninit;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use bursar_machine::pages::{Block, Frames, Pfn, ReserveError, ReserveOptions, Span};
-use bursar_machine::{Host, Machine, OutOfMemory, Shard};
+use bursar_machine::{GIVE_WAY, Host, Machine, OutOfMemory, Shard};
 
 type Inner<T> = <Host as Machine>::Shared<T>;
 
@@ -18,7 +18,7 @@ pub(super) struct Refusing {
     refusals: Arc<Refusals>,
 }
 
-/// Calls that are refused, and a count. Each test has its own, and one thread.
+/// Calls that are refused, what is chosen, and counts. Each test has its own, and one thread.
 #[derive(Debug)]
 pub(super) struct Refusals {
     /// Node without memory.
@@ -29,6 +29,14 @@ pub(super) struct Refusals {
     pub(super) kept: AtomicU32,
     /// Reservations made.
     pub(super) reserved: AtomicUsize,
+    /// Node of all CPUs.
+    pub(super) home: AtomicUsize,
+    /// Time; `u64::MAX`: the host's.
+    pub(super) now_ns: AtomicU64,
+    /// Nanoseconds that pass with each look at a time that is not the host's.
+    pub(super) look_ns: AtomicU64,
+    /// Pauses that give way to others.
+    pub(super) pauses: AtomicUsize,
 }
 
 impl Refusing {
@@ -39,6 +47,10 @@ impl Refusing {
             stacks: AtomicBool::new(false),
             kept: AtomicU32::new(u32::MAX),
             reserved: AtomicUsize::new(0),
+            home: AtomicUsize::new(0),
+            now_ns: AtomicU64::new(u64::MAX),
+            look_ns: AtomicU64::new(0),
+            pauses: AtomicUsize::new(0),
         });
         let machine = Self {
             host: Host::start().unwrap(),
@@ -73,7 +85,8 @@ impl Machine for Refusing {
     }
 
     fn node_of(&self, shard: Shard) -> Option<usize> {
-        self.host.node_of(shard).map(|_| 0)
+        let home = self.refusals.home.load(Ordering::Relaxed);
+        self.host.node_of(shard).map(|_| home)
     }
 
     fn current_shard(&self) -> Shard {
@@ -116,10 +129,20 @@ impl Machine for Refusing {
     }
 
     fn now_ns(&self) -> u64 {
-        self.host.now_ns()
+        let Refusals {
+            now_ns, look_ns, ..
+        } = &*self.refusals;
+        if now_ns.load(Ordering::Relaxed) == u64::MAX {
+            return self.host.now_ns();
+        }
+        let look_ns = look_ns.load(Ordering::Relaxed);
+        now_ns.fetch_add(look_ns, Ordering::Relaxed) + look_ns
     }
 
     fn relax(&self, round: u32) {
+        if round == GIVE_WAY {
+            self.refusals.pauses.fetch_add(1, Ordering::Relaxed);
+        }
         self.host.relax(round);
     }
 

@@ -456,4 +456,99 @@ mod tests {
         drop(held);
         assert_eq!(zones.stuck(0), []);
     }
+
+    fn sample() -> ZoneReport {
+        let list = |order, count| ListReport {
+            order: Order::new(order),
+            count,
+            high: 70,
+            batch: 63,
+            high_min: 60,
+            high_max: 80,
+        };
+        let mut free_blocks = [0; MAX_ORDER as usize + 1];
+        free_blocks[10] = 7;
+        let mut holds = Histogram::default();
+        (1..=3).for_each(|ns| holds.record(ns));
+        ZoneReport {
+            node: 1,
+            managed: 10_000,
+            free: 7_168,
+            free_backed: 1_000,
+            free_blocks,
+            depot: 200,
+            listed: 30,
+            watermarks: Watermarks {
+                min: 10,
+                low: 20,
+                high: 40,
+            },
+            pagesets: vec![PageSet {
+                cpu: 5,
+                lists: vec![list(0, 30), list(1, 0)],
+            }],
+            counts: ZoneCounts::default(),
+            zone_holds: holds,
+            zone_waits: Histogram::default(),
+            zone_given: Histogram::default(),
+            depot_holds: Histogram::default(),
+            depot_waits: Histogram::default(),
+        }
+    }
+
+    #[test]
+    fn retained_are_pages_with_memory_that_nobody_uses() {
+        let zone = sample();
+        assert_eq!(zone.retained_bytes(), (1_000 + 200 + 30) * 4_096);
+        assert_eq!(zone.in_use(), 10_000 - 7_168 - 200 - 30);
+    }
+
+    #[test]
+    fn a_text_has_all_lists_that_hold_anything() {
+        let expected = "\
+Node 1, zone   Normal
+  pages free     7168
+        min      10
+        low      20
+        high     40
+        managed  10000
+      nr_free_pages  7168
+      nr_free_backed 1000
+      nr_depot       200
+      nr_pcp         30
+      nr_in_use      2602
+  free blocks        0      0      0      0      0      0      0      0      0      0      7
+  zone lock   held 3 times, p99.9 3 ns, max 3 ns; waited for 0 times, p99.9 0 ns, max 0 ns
+  depot locks held 0 times, p99.9 0 ns, max 0 ns; waited for 0 times, p99.9 0 ns, max 0 ns
+  pagesets
+    cpu: 5
+      order: 0 count: 30 high: 70 batch: 63 high_min: 60 high_max: 80
+";
+        assert_eq!(sample().to_string(), expected);
+    }
+
+    #[test]
+    fn counts_have_the_names_of_the_kernel() {
+        let counts = ZoneCounts {
+            pgalloc: 1,
+            pgfree: 2,
+            pcp_refill: 3,
+            pcp_spill: 4,
+            pcp_drain: 5,
+            allocstall: 6,
+            pgzero: 7,
+            pgreturn: 8,
+        };
+        let expected = "\
+pgalloc_normal 1
+pgfree 2
+pcp_refill 3
+pcp_spill 4
+pcp_drain 5
+allocstall_normal 6
+pgzero 7
+pgreturn 8
+";
+        assert_eq!(counts.to_string(), expected);
+    }
 }

@@ -169,4 +169,19 @@ mod tests {
         assert_eq!(highs(gib(1), 4_096), (252, 252));
         assert_eq!(high_min(0, 0, 63), 252);
     }
+
+    #[test]
+    fn a_batch_has_the_power_of_two_below_its_share_and_half_of_it() {
+        for (share, pages) in [
+            (5, 3),
+            (6, 7),
+            (10, 7),
+            (11, 15),
+            (12, 15),
+            (21, 15),
+            (22, 31),
+        ] {
+            assert_eq!(batch(share * 4_096), pages, "{share}");
+        }
+    }
 }

@@ -123,3 +123,41 @@ impl<M: Machine> Table<M> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use bursar_machine::Host;
+
+    use super::*;
+
+    const FIRST: Pfn = Pfn(5 * SPAN_PAGES + 16);
+
+    #[test]
+    fn a_raw_block_is_claimed_once() {
+        let (machine, table) = (Host::start().unwrap(), Table::<Host>::new());
+        assert_eq!(table.claim(FIRST), Err(NotRaw::Never));
+        for (order, index) in [(3, 7), (0, u32::MAX), (4, 0)] {
+            let order = Order::new(order);
+            table.put(&machine, FIRST, order, index);
+            assert_eq!(table.claim(Pfn(FIRST.0 + 1)), Err(NotRaw::Never));
+            assert_eq!(table.claim(FIRST), Ok(Claimed { order, index }));
+            assert_eq!(table.claim(FIRST), Err(NotRaw::Claimed));
+            assert_eq!(table.claim(FIRST), Err(NotRaw::Claimed));
+        }
+    }
+
+    #[test]
+    fn a_raw_block_is_around_each_of_its_pages() {
+        let (machine, table) = (Host::start().unwrap(), Table::<Host>::new());
+        for order in [0, 3, 4].map(Order::new) {
+            table.put(&machine, FIRST, order, 7);
+            for at in 0..order.pages() {
+                assert_eq!(table.around(Pfn(FIRST.0 + at)), Some((FIRST, order)));
+            }
+            assert_eq!(table.around(Pfn(FIRST.0 + order.pages())), None);
+            assert_eq!(table.around(Pfn(FIRST.0 - 1)), None);
+            table.claim(FIRST).expect("it is raw");
+            assert_eq!(table.around(FIRST), None);
+        }
+    }
+}

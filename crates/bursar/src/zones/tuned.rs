@@ -259,4 +259,13 @@ mod tests {
         }
         assert_eq!(tuned.high, 252);
     }
+
+    #[test]
+    fn what_a_spill_leaves_does_not_count_as_freed() {
+        let (tuned, blocks) = Tuned::new(252).spill(&list(), 0, 252, Shortage::None);
+        assert_eq!((blocks, tuned.free_count), (189, 252));
+        // As many are freed as were taken off.
+        let (tuned, _) = tuned.spill(&list(), 0, 252, Shortage::None);
+        assert_eq!(tuned.free_count, 252 + 189);
+    }
 }

@@ -235,3 +235,121 @@ fn give_back<M: Machine>(
     upkeep.backed = zone.buddy(Work::Return).backed_pages();
     Counts::add(&zone.counts.returned, returned);
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering;
+    use std::time::Duration;
+
+    use bursar_machine::Host;
+
+    use super::super::fixture::{self, fill_list, listed, stays_on_a_cpu, zones};
+    use super::super::refusing::Refusing;
+    use super::super::zone::Mark;
+    use super::*;
+
+    const SECOND_NS: u64 = 1_000_000_000;
+
+    #[test]
+    fn a_list_is_emptied_after_so_many_periods_without_use() {
+        if !stays_on_a_cpu() {
+            return;
+        }
+        for idle_periods in [1, 3] {
+            let options = PageOptions {
+                decay_period: Duration::ZERO,
+                idle_periods,
+                ..fixture::options()
+            };
+            let zones = zones(&Host::start().unwrap(), options.clone());
+            let zone = zones.zone(0);
+            fill_list(zone, 10, 64);
+            // The first one sees the use.
+            for _ in 0..idle_periods {
+                tick(zone, &options, &|_| false);
+                assert_eq!(listed(zone), 10);
+            }
+            tick(zone, &options, &|_| false);
+            assert_eq!(listed(zone), 0);
+        }
+    }
+
+    #[test]
+    fn an_idle_list_gives_what_it_may_not_hold() {
+        if !stays_on_a_cpu() {
+            return;
+        }
+        let options = PageOptions {
+            decay_period: Duration::ZERO,
+            ..fixture::options()
+        };
+        let zones = zones(&Host::start().unwrap(), options.clone());
+        let zone = zones.zone(0);
+        fill_list(zone, 100, 64);
+        tick(zone, &options, &|_| false);
+        assert_eq!(listed(zone), 100, "it was used");
+        tick(zone, &options, &|_| false);
+        assert_eq!(listed(zone), 64);
+    }
+
+    #[test]
+    fn memory_goes_back_at_its_rate() {
+        const PER_SECOND: u64 = 2_048;
+        let (machine, choices) = Refusing::new(1);
+        let options = PageOptions {
+            bytes_per_node: Some(32 << 20),
+            retained_bytes_per_cpu: 0,
+            return_bytes_per_second: PER_SECOND << 12,
+            ..fixture::options()
+        };
+        let zones = zones(&machine, options.clone());
+        let zone = zones.zone(0);
+        let mut blocks = Vec::new();
+        while zone.take(Order::MAX, 1, Mark::Min, &mut blocks) > 0 {}
+        for block in &mut blocks {
+            let _ = zone.frames.uninit(block);
+        }
+        zone.give(&mut blocks, Work::Free);
+        let mut now_ns = SECOND_NS;
+        // The first one only notes the memory that is free. The third comes too early, and the last one very late.
+        for (elapsed_ns, seconds) in [
+            (0, 0),
+            (SECOND_NS, 1),
+            (SECOND_NS / 2, 0),
+            (SECOND_NS / 2, 1),
+            (SECOND_NS * 10, 2),
+        ] {
+            now_ns += elapsed_ns;
+            choices.now_ns.store(now_ns, Ordering::Relaxed);
+            let before = zone.buddy(Work::Report).backed_pages();
+            tick(zone, &options, &|_| false);
+            let after = zone.buddy(Work::Report).backed_pages();
+            assert_eq!(before - after, seconds * PER_SECOND);
+        }
+        assert_eq!(zone.counts.returned.load(Ordering::Relaxed), 4 * PER_SECOND);
+    }
+
+    /// Every other page is free and has memory, so none can be joined.
+    #[test]
+    fn few_small_blocks_go_back_in_a_period() {
+        let (machine, choices) = Refusing::new(1);
+        let options = PageOptions {
+            retained_bytes_per_cpu: 0,
+            return_bytes_per_second: u64::MAX,
+            ..fixture::options()
+        };
+        let zones = zones(&machine, options.clone());
+        let zone = zones.zone(0);
+        let blocks = fixture::pages(zone, 1_200).into_iter();
+        let (mut even, _odd): (Vec<_>, Vec<_>) = blocks.partition(|block| block.pfn().0 % 2 == 0);
+        for block in &mut even {
+            let _ = zone.frames.uninit(block);
+        }
+        zone.give(&mut even, Work::Free);
+        for (second, backed) in [(1, 600), (2, 344), (3, 88), (4, 0)] {
+            choices.now_ns.store(second * SECOND_NS, Ordering::Relaxed);
+            tick(zone, &options, &|_| false);
+            assert_eq!(zone.buddy(Work::Report).backed_pages(), backed);
+        }
+    }
+}

@@ -157,3 +157,13 @@ fn a_full_list_decays_by_2016_pages_at_a_time() {
     assert_eq!(tuning.decay(&LIMITS, 800), Some(86));
     assert_eq!(tuning.decay(&LIMITS, 714), None);
 }
+
+#[test]
+fn an_allocation_halves_what_counts_as_freed_in_a_row() {
+    let mut tuning = with_high(714, 100);
+    let counts = [50, 25, 12].map(|_| {
+        tuning.allocated();
+        tuning.free_count
+    });
+    assert_eq!(counts, [50, 25, 12]);
+}

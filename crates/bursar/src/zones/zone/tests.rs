@@ -2,7 +2,7 @@ use bursar_machine::Host;
 
 use super::super::alloc::Begun;
 use super::super::refusing::Refusing;
-use super::super::{HoldBounds, PageOptions, Watermarks, Zones, upkeep};
+use super::super::{HoldBounds, PageOptions, Watermarks, Zones, fixture, upkeep};
 use super::*;
 
 fn zones(hold: HoldBounds) -> Zones<Host> {
@@ -174,4 +174,43 @@ fn a_block_that_the_system_keeps_does_not_hold_up_smaller_ones() {
     assert_eq!(backed(), 1_024);
     (0..2).for_each(|_| upkeep::tick(zone, &zones.options, &|_| false));
     assert_eq!(backed(), 1_024, "nothing else goes back, and a tick ends");
+}
+
+/// Each look at the clock takes 3 ns. After two blocks 6 ns are over, and a third is likely to fit; a fourth is not.
+#[test]
+fn a_hold_ends_before_a_block_that_would_take_too_long() {
+    let (machine, choices) = Refusing::new(1);
+    let hold = HoldBounds {
+        blocks: u32::MAX,
+        ns: 10,
+    };
+    let options = PageOptions {
+        hold,
+        ..fixture::options()
+    };
+    let zones = fixture::zones(&machine, options);
+    let zone = zones.zone(0);
+    zone.give(&mut fixture::pages(zone, 100), Work::Free);
+    choices.now_ns.store(0, Ordering::Relaxed);
+    choices.look_ns.store(3, Ordering::Relaxed);
+    let mut blocks = Vec::new();
+    assert_eq!(zone.take(Order::ZERO, 100, Mark::Low, &mut blocks), 3);
+    let longest = zone.buddy(Work::Report).times().0.max_ns();
+    assert!(longest >= 9, "{longest}");
+}
+
+#[test]
+fn a_zone_contains_its_pages() {
+    let zones = zones(HoldBounds::default());
+    let zone = zones.zone(0);
+    let first = zone.frames.first().0;
+    let pages = zone.managed as u32;
+    for (pfn, is_there) in [
+        (first.wrapping_sub(1), false),
+        (first, true),
+        (first + pages - 1, true),
+        (first + pages, false),
+    ] {
+        assert_eq!(zone.contains(Pfn(pfn)), is_there);
+    }
 }
