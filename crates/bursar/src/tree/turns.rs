@@ -299,12 +299,13 @@ mod tests {
         assert!(!turns.wait(&machine), "no walk runs");
         let (needed, served) = thread::scope(|scope| {
             let mut readers = [(); 2].map(|()| scope.spawn(|| turns.wait(&machine)));
-            while needs(&turns).len() < 2 {
+            let has_one_done = || readers.iter().any(ScopedJoinHandle::is_finished);
+            while needs(&turns).len() < 2 && !has_one_done() {
                 thread::yield_now();
             }
             let needed = needs(&turns);
             turns.finish();
-            while !readers.iter().any(ScopedJoinHandle::is_finished) {
+            while !has_one_done() {
                 thread::yield_now();
             }
             readers.sort_by_key(|reader| !reader.is_finished());
