@@ -214,6 +214,10 @@ mod tests {
         })
     }
 
+    fn done(walks: u64) -> u64 {
+        walks * DONE_ONE
+    }
+
     fn turns(word: u64) -> Turns<Host> {
         let turns = Turns::<Host>::new();
         turns.word.store(word, MemoryOrder::Full);
@@ -251,16 +255,16 @@ mod tests {
     /// The end of a walk wakes those that it serves, and one that does the next walk for the others.
     #[test]
     fn one_of_those_that_a_walk_does_not_serve_is_woken() {
-        let turns = turns(DONE_ONE | RUNS | SLEEPERS);
+        let turns = turns(done(1) | RUNS | SLEEPERS);
         let sleepers = [3, 3, 2, 2].map(sleeper);
         turns.sleepers.lock().extend(sleepers.iter().cloned());
         turns.finish();
         assert_eq!(needs(&turns), [3]);
-        assert_eq!(turns.word.load(MemoryOrder::Full), 2 * DONE_ONE | SLEEPERS);
+        assert_eq!(turns.word.load(MemoryOrder::Full), done(2) | SLEEPERS);
         turns.word.fetch_or(RUNS, MemoryOrder::Full);
         turns.finish();
         assert_eq!(needs(&turns), []);
-        assert_eq!(turns.word.load(MemoryOrder::Full), 3 * DONE_ONE);
+        assert_eq!(turns.word.load(MemoryOrder::Full), done(3));
     }
 
     /// Whether a reader that needs a walk falls asleep.
@@ -283,19 +287,19 @@ mod tests {
     #[test]
     fn a_reader_sleeps_while_a_walk_runs_that_it_cannot_use() {
         assert!(!sleeps(0, 1), "the next walk is its own");
-        assert!(!sleeps(2 * DONE_ONE, 3), "the next walk is its own");
-        assert!(!sleeps(2 * DONE_ONE | RUNS, 2), "its walk is done");
-        assert!(!sleeps(3 * DONE_ONE | RUNS, 2), "its walk is done");
+        assert!(!sleeps(done(2), 3), "the next walk is its own");
+        assert!(!sleeps(done(2) | RUNS, 2), "its walk is done");
+        assert!(!sleeps(done(3) | RUNS, 2), "its walk is done");
         assert!(sleeps(RUNS, 1));
-        assert!(sleeps(2 * DONE_ONE | RUNS, 3));
-        assert!(sleeps(2 * DONE_ONE | RUNS, 4));
+        assert!(sleeps(done(2) | RUNS, 3));
+        assert!(sleeps(done(2) | RUNS, 4));
     }
 
     /// Readers that come during a walk need the next. One of them does it, and it serves the other.
     #[test]
     fn readers_that_come_during_a_walk_share_the_next() {
         let machine = Host::start().expect("the host starts");
-        let turns = turns(DONE_ONE);
+        let turns = turns(done(1));
         assert!(!turns.wait(&machine), "no walk runs");
         let (needed, served) = thread::scope(|scope| {
             let mut readers = [(); 2].map(|()| scope.spawn(|| turns.wait(&machine)));
@@ -313,6 +317,6 @@ mod tests {
             (needed, readers.map(|reader| reader.join().ok()))
         });
         assert_eq!((needed, served), (vec![3; 2], [Some(false), Some(true)]));
-        assert_eq!(turns.word.load(MemoryOrder::Full), 3 * DONE_ONE);
+        assert_eq!(turns.word.load(MemoryOrder::Full), done(3));
     }
 }
