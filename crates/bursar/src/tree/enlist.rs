@@ -147,7 +147,7 @@ mod tests {
         assert_eq!(made.entries.len(), 2);
     }
 
-    /// What was folded and not handed up yet is part of the base.
+    /// The base has what was folded and not handed up yet.
     #[test]
     fn numbers_on_their_way_up_are_enlisted() {
         let (tree, group) = tree_with_rows(SHARDS_PER_HOLD);
