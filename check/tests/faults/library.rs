@@ -545,9 +545,13 @@ fn child_in_used_record(fault: &mut Fault) -> Outcome {
     })
 }
 
+/// Each part of the path in the error takes more room than all before it.
 fn child_that_exists(fault: &mut Fault) -> Outcome {
     with_world(fault, |fault, world| {
-        let made = fault.during(|| world.tenant.child("query", Limits::none()));
+        let query = world.tenant.child("query-of-many", Limits::none()).unwrap();
+        let make = || query.child("operator-of-this-one-query", Limits::none());
+        let _first = make().unwrap();
+        let made = fault.during(make);
         assert!(made.is_err());
         Outcome::Error
     })

@@ -157,3 +157,107 @@ fn fold<M: Machine>(tree: &Tree<M>, entry: &Entry<M>, words: &mut [i64]) -> Opti
     let is_marked = node.published.has(entry.shard.0);
     Some(!is_marked && state(entry).tag() == State::CLEAN)
 }
+
+#[cfg(test)]
+mod tests {
+    use bursar_machine::{Host, Shard};
+
+    use super::super::fixture::{
+        add_extra, add_late, add_rows, child, roster, rows, tree, tree_with_rows,
+    };
+    use super::super::fold::SHARDS_PER_HOLD;
+    use super::super::{ROOT, flush_counts, retire};
+    use super::*;
+
+    /// A group with rows in two slots, and the root with a roster of both, which a read has looked at. All is there seven times.
+    fn enlisted() -> (Tree<Host>, u32) {
+        let (tree, group) = tree_with_rows(SHARDS_PER_HOLD);
+        // Something new, nothing new, and the first read by roster.
+        assert_eq!([(); 3].map(|()| rows(&tree, ROOT)), [7; 3]);
+        (tree, group)
+    }
+
+    fn the_roster(tree: &Tree<Host>) -> Arc<Roster<Host>> {
+        roster(tree, ROOT).expect("a calm walk has left one")
+    }
+
+    /// Does what the fence of a retirement follows: the slot is clean, and still marked.
+    fn clean(tree: &Tree<Host>, group: u32, shard: Shard) {
+        assert!(tree.node(group).clean_published(shard).is_some());
+        tree.count(group, |node| &node.retirements);
+    }
+
+    #[test]
+    fn reads_by_roster_count_their_slots_and_do_not_walk() {
+        let (tree, group) = enlisted();
+        let before = flush_counts(&tree);
+        for added in 1..4 {
+            add_rows(&tree, group, 1);
+            assert_eq!(rows(&tree, ROOT), 7 + added);
+        }
+        let after = flush_counts(&tree);
+        assert_eq!(after.root, before.root);
+        assert_eq!(after.rosters, before.rosters + 3);
+        assert_eq!(after.slots, before.slots + 3 * 2);
+    }
+
+    /// All slots are looked at once. A roster of which no slot was retired since stays as it is.
+    #[test]
+    fn slots_are_looked_at_again_only_after_a_retirement() {
+        let (tree, _) = enlisted();
+        let seen = the_roster(&tree);
+        assert_eq!((seen.retirements, seen.entries.len()), (Some(0), 2));
+        assert_eq!(rows(&tree, ROOT), 7);
+        assert!(Arc::ptr_eq(&seen, &the_roster(&tree)));
+    }
+
+    #[test]
+    fn slots_that_have_left_the_marks_leave_the_roster() {
+        let (tree, group) = enlisted();
+        retire(&tree);
+        add_extra(&tree, group, 1);
+        retire(&tree);
+        let before = flush_counts(&tree);
+        assert_eq!(before.retired, 1);
+        assert_eq!([(); 2].map(|()| rows(&tree, ROOT)), [8; 2]);
+        let after = flush_counts(&tree);
+        assert_eq!(after.root, before.root);
+        assert_eq!(after.rosters, before.rosters + 2);
+        assert_eq!(after.slots, before.slots + 2 + 1);
+        let left = the_roster(&tree);
+        assert_eq!((left.retirements, left.entries.len()), (Some(1), 1));
+        assert_eq!(left.entries[0].shard, tree.extra());
+    }
+
+    /// Sections that saw a slot published may still commit while it is marked.
+    #[test]
+    fn slots_that_are_clean_and_marked_stay_in_the_roster() {
+        let (tree, group) = enlisted();
+        let (here, extra) = (tree.machine.current_shard(), tree.extra());
+        let before = the_roster(&tree);
+        clean(&tree, group, extra);
+        assert_eq!(rows(&tree, ROOT), 7);
+        assert!(Arc::ptr_eq(&before, &the_roster(&tree)));
+        // The other slot leaves the marks.
+        clean(&tree, group, here);
+        tree.node(group).published.unmark(here.0);
+        assert_eq!(rows(&tree, ROOT), 7);
+        let left = the_roster(&tree);
+        assert_eq!((left.retirements, left.entries.len()), (None, 1));
+        add_late(&tree, group, extra, 5);
+        assert_eq!(rows(&tree, ROOT), 12);
+        assert_eq!(flush_counts(&tree).root, 2);
+    }
+
+    #[test]
+    fn all_slots_are_read_however_many_are_fetched_ahead() {
+        let tree = tree();
+        for at in 0..3 * SLOTS_AHEAD {
+            let group = child(&tree, ROOT, &at.to_string());
+            add_rows(&tree, group, 1 << at);
+        }
+        let all = (1 << (3 * SLOTS_AHEAD)) - 1;
+        assert_eq!([(); 4].map(|()| rows(&tree, ROOT)), [all; 4]);
+        assert_eq!(flush_counts(&tree).rosters, 2);
+    }
+}

@@ -127,3 +127,101 @@ fn enlist<M: Machine>(
     }
     (node.fold.lock().received == received).then_some(())
 }
+
+#[cfg(test)]
+mod tests {
+    use bursar_machine::Host;
+
+    use super::super::ROOT;
+    use super::super::by_roster::by_roster;
+    use super::super::fixture::{ROWS_COLUMN, add_rows, child, roster, rows, tree_with_rows};
+    use super::super::fold::SHARDS_PER_HOLD;
+    use super::*;
+
+    #[test]
+    fn slots_are_enlisted_a_few_under_each_hold() {
+        let (tree, _) = tree_with_rows(1);
+        // Nothing new is found by the second walk.
+        assert_eq!([(); 2].map(|()| rows(&tree, ROOT)), [7; 2]);
+        let made = roster(&tree, ROOT).expect("a calm walk leaves one");
+        assert_eq!(made.entries.len(), 2);
+    }
+
+    /// The base has what was folded and not handed up yet.
+    #[test]
+    fn numbers_on_their_way_up_are_enlisted() {
+        let (tree, group) = tree_with_rows(SHARDS_PER_HOLD);
+        let below = child(&tree, group, "below");
+        add_rows(&tree, below, 5);
+        assert_eq!([rows(&tree, below), rows(&tree, group)], [5, 12]);
+        add_rows(&tree, below, 6);
+        assert_eq!(rows(&tree, below), 11);
+        make_roster(&tree, ROOT);
+        let made = roster(&tree, ROOT).expect("nothing moves");
+        let read = by_roster(&tree, ROOT, &made, &mut 0).expect("nothing is new");
+        assert_eq!((read.totals[ROWS_COLUMN], read.own[ROWS_COLUMN]), (18, 0));
+    }
+
+    /// On the way to it, a record may have got a group elsewhere.
+    #[test]
+    fn a_group_that_is_not_below_is_not_enlisted() {
+        let (tree, group) = tree_with_rows(SHARDS_PER_HOLD);
+        let parent = child(&tree, ROOT, "parent");
+        assert_eq!(rows(&tree, ROOT), 7);
+        make_roster(&tree, ROOT);
+        let before = roster(&tree, ROOT).expect("nothing moves");
+        let mut after = Roster {
+            publications: before.publications,
+            changes: before.changes,
+            retirements: before.retirements,
+            entries: Vec::new(),
+            totals: before.totals.clone(),
+            own: before.own.clone(),
+        };
+        let below = Below {
+            parent,
+            level: 0,
+            is_own: false,
+        };
+        let done = enlist(&tree, group, Some(below), &mut after, &mut Vec::new());
+        assert_eq!((done, after.entries.len()), (Some(()), 0));
+        assert_eq!(
+            (after.totals, after.own),
+            (before.totals.clone(), before.own.clone())
+        );
+    }
+
+    /// Lets something happen while a task is between a group and the groups below it. Returns whether it has made a roster.
+    fn makes_roster_beside(happens: impl FnOnce(&Tree<Host>, u32)) -> bool {
+        let (tree, group) = tree_with_rows(SHARDS_PER_HOLD);
+        assert_eq!(rows(&tree, ROOT), 7);
+        let children = &tree.node(ROOT).children;
+        let before = children.waits();
+        std::thread::scope(|scope| {
+            let held = children.lock();
+            let maker = scope.spawn(|| make_roster(&tree, ROOT));
+            while children.waits() == before {
+                std::thread::yield_now();
+            }
+            happens(&tree, group);
+            drop(held);
+            maker.join().expect("no panic");
+        });
+        roster(&tree, ROOT).is_some()
+    }
+
+    #[test]
+    fn a_roster_that_would_not_be_right_is_not_made() {
+        assert!(makes_roster_beside(|tree, group| add_rows(tree, group, 1)));
+        assert!(
+            !makes_roster_beside(|tree, _| add_rows(tree, ROOT, 1)),
+            "outgrown"
+        );
+        let hand_up = |tree: &Tree<Host>, group| {
+            add_rows(tree, group, 1);
+            tree.walk(group);
+            tree.with_both(ROOT, group, |above, fold| fold.hand_up(above));
+        };
+        assert!(!makes_roster_beside(hand_up), "numbers move");
+    }
+}

@@ -330,7 +330,7 @@ pub(crate) fn flush_counts<M: Machine>(tree: &Tree<M>) -> FlushCounts {
 mod tests {
     use bursar_machine::Host;
 
-    use super::super::fixture::{OPEN, ROWS, add, child, marked, tree, tree_with};
+    use super::super::fixture::{OPEN, ROWS, STATISTICS, add, child, marked, tree, tree_of};
     use super::super::{retire, snapshot};
     use super::*;
 
@@ -388,7 +388,7 @@ mod tests {
     #[test]
     fn reads_retire_slots_after_they_have_looked_at_many() {
         for is_leaf in [true, false] {
-            let tree = tree_with(Duration::from_nanos(1), 64);
+            let tree = tree_of(STATISTICS, Duration::from_nanos(1), 64);
             let tenant = child(&tree, ROOT, "tenant");
             let query = child(&tree, tenant, "query");
             let read = if is_leaf { query } else { tenant };

@@ -286,8 +286,8 @@ impl<M: Machine> Tree<M> {
             slots.reverse();
             free.slots = slots;
         }
-        // All records may be free at once, and the end of a group must find room for its own.
-        let has_room = free.records.try_reserve(index as usize + 1).is_ok();
+        // All records but the root's may be free at once, and the end of a group must find room for its own.
+        let has_room = free.records.try_reserve(index as usize).is_ok();
         if !has_room || !prepare(index) {
             return Err(CreateError::OutOfMemory);
         }
@@ -436,5 +436,78 @@ impl<M: Machine> Tree<M> {
             // Full: pairs with `by_roster`.
             of(self.node(at)).fetch_add(1, MemoryOrder::Full);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bursar_machine::Host;
+
+    use super::super::fixture::{add_rows, child, place, rows, tree, tree_of};
+    use super::super::{Counter, Keep, Statistic, exact};
+    use super::*;
+
+    const EAGER: &[Statistic] = &[
+        Statistic::counter("opened").eager(),
+        Statistic::counter("closed").eager(),
+        Statistic::counter("failed").eager(),
+    ];
+
+    const BATCHED: &[Statistic] = &[Statistic::counter("rows").batch(10)];
+
+    /// The groups on the way from the root to the deepest level.
+    fn way_down(tree: &Tree<Host>) -> Vec<u32> {
+        let mut way = vec![ROOT];
+        for level in 1..=DEPTH_MAX {
+            way.push(child(tree, way[way.len() - 1], &level.to_string()));
+        }
+        let deepest = way[way.len() - 1];
+        assert!(tree.chain(deepest).eq(way.iter().rev().copied()));
+        way
+    }
+
+    #[test]
+    fn numbers_and_names_come_from_the_deepest_level() {
+        let tree = tree();
+        let deepest = way_down(&tree)[DEPTH_MAX as usize];
+        let names = (1..=DEPTH_MAX).map(|level| format!("/{level}"));
+        assert_eq!(tree.path(deepest), names.collect::<String>());
+        add_rows(&tree, deepest, 1);
+        for added in 1..5 {
+            assert_eq!(rows(&tree, ROOT), added);
+            add_rows(&tree, deepest, 1);
+        }
+    }
+
+    #[test]
+    fn eager_statistics_of_the_deepest_level_are_in_all_above() {
+        let tree = tree_of(EAGER, Duration::MAX, SHARDS_PER_HOLD);
+        let way = way_down(&tree);
+        let deepest = way[DEPTH_MAX as usize];
+        for (statistic, number) in EAGER.iter().zip([3, 5, 7]) {
+            let counter = Counter::from_name(EAGER, statistic.name());
+            tree.add(deepest, &tree.node(deepest).slot, place(counter), number);
+        }
+        for (level, &at) in way.iter().enumerate() {
+            let reading = exact(&tree, at, Keep::Folded).expect("reads may walk");
+            let values = [1, 2, 3].map(|column| reading.values[column].value);
+            let own = [3, 5, 7].map(|number| if at == deepest { number } else { 0 });
+            assert_eq!(
+                (values, &reading.own[1..]),
+                ([3, 5, 7], &own[..]),
+                "{level}"
+            );
+        }
+    }
+
+    #[test]
+    fn only_batched_statistics_take_room_for_reports() {
+        let reported = |statistics| {
+            tree_of(statistics, Duration::MAX, SHARDS_PER_HOLD)
+                .node(ROOT)
+                .reported
+                .len()
+        };
+        assert_eq!([EAGER, BATCHED].map(reported), [0, 2]);
     }
 }

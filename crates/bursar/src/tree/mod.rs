@@ -17,7 +17,7 @@
 //! | `reading.rs` | freshness, and the values of a read |
 //! | `flush.rs` | reads: what each freshness costs, and the walks that bring numbers up to date |
 //! | `snapshot.rs` | the numbers of a whole subtree |
-//! | `fixture.rs` | a small tree, for tests |
+//! | `fixture.rs` | small trees of tests |
 //!
 //! # The protocol
 //! An update adds to the current CPU's word of its group and to nothing else. So that a walk finds it without a search, the

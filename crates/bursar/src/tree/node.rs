@@ -38,13 +38,17 @@ impl Children {
             None => {
                 self.ordinals.try_reserve(1).ok()?;
                 self.free_ordinals.try_reserve(count + 1).ok()?;
-                u32::try_from(count)
-                    .ok()
-                    .filter(|&next| next < MarkSet::<M>::LIMIT)?
+                ordinal_after::<M>(count)?
             }
         };
         Some((room::text(name)?, ordinal))
     }
+}
+
+/// The number of a child that comes after so many; `None` if there is none.
+fn ordinal_after<M: Machine>(count: usize) -> Option<u32> {
+    let next = u32::try_from(count).ok()?;
+    (next < MarkSet::<M>::LIMIT).then_some(next)
 }
 
 /// References to a group, in one word. The low 38 bits count handles, pins and children. The high 26 bits count those
@@ -253,5 +257,84 @@ impl<M: Machine> Node<M> {
         // Full: as in `by_roster.rs`.
         self.publications.load(MemoryOrder::Full) != roster.publications
             || self.changes.load(MemoryOrder::Full) != roster.changes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bursar_machine::Host;
+
+    use super::super::fixture::{add_rows, child, roster, rows, tree, tree_with_rows};
+    use super::super::fold::SHARDS_PER_HOLD;
+    use super::super::{ROOT, flush_counts, retire};
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_child_needs_no_room() {
+        let mut children = Children::default();
+        for at in 0..100 {
+            let (_, ordinal) = children
+                .make_room::<Host>("child")
+                .expect("there is memory");
+            assert_eq!(ordinal, at);
+            children.ordinals.push(None);
+            assert!(children.free_ordinals.capacity() >= children.ordinals.len());
+        }
+    }
+
+    #[test]
+    fn a_group_has_as_many_children_as_marks() {
+        let limit = MarkSet::<Host>::LIMIT;
+        let after = |count: u32| ordinal_after::<Host>(count as usize);
+        assert_eq!([0, limit - 1].map(after), [Some(0), Some(limit - 1)]);
+        assert_eq!([limit, u32::MAX].map(after), [None; 2]);
+    }
+
+    #[test]
+    #[should_panic(expected = "too many handles")]
+    fn handles_that_leak_never_look_like_removed_children() {
+        let node = tree();
+        let node = node.node(ROOT);
+        node.references.store((1 << 38) - 1, MemoryOrder::Full);
+        node.refer();
+    }
+
+    /// The slots of a record stay marked when it gets another group.
+    #[test]
+    fn slots_of_a_former_group_are_retired() {
+        let (tree, group) = tree_with_rows(SHARDS_PER_HOLD);
+        assert_eq!(rows(&tree, ROOT), 7);
+        assert_eq!(tree.detach(group), Ok(true));
+        assert_eq!(
+            tree.bury(group, |end| {
+                end();
+                true
+            }),
+            Some(ROOT)
+        );
+        assert_eq!(child(&tree, ROOT, "another"), group);
+        (0..2).for_each(|_| retire(&tree));
+        assert!(tree.node(group).published.is_empty());
+        assert_eq!(flush_counts(&tree).retired, 2);
+        assert_eq!([rows(&tree, ROOT), rows(&tree, group)], [7, 0]);
+    }
+
+    #[test]
+    fn a_pass_drops_rosters_that_are_outgrown() {
+        let (tree, group) = tree_with_rows(SHARDS_PER_HOLD);
+        let make = || {
+            assert_eq!([(); 2].map(|()| rows(&tree, ROOT)), [7; 2]);
+            roster(&tree, ROOT).expect("a calm walk leaves one")
+        };
+        make();
+        retire(&tree);
+        assert!(roster(&tree, ROOT).is_some());
+        add_rows(&tree, ROOT, 0);
+        retire(&tree);
+        assert!(roster(&tree, ROOT).is_none());
+        let made = make();
+        assert!(!tree.node(ROOT).has_outgrown(&made));
+        tree.count(group, |node| &node.changes);
+        assert!(tree.node(ROOT).has_outgrown(&made));
     }
 }

@@ -271,7 +271,7 @@ mod tests {
 
     use bursar_machine::Host;
 
-    use super::super::fixture::{ROWS, add, child, marked, tree, tree_with};
+    use super::super::fixture::{ROWS, STATISTICS, add, child, marked, tree, tree_of};
     use super::super::{Keep, exact};
     use super::*;
 
@@ -334,7 +334,7 @@ mod tests {
     #[test]
     fn a_pass_that_needs_many_steps_takes_them_sooner() {
         const PERIOD: Duration = Duration::from_secs(1_000_000);
-        let tree = tree_with(PERIOD, 64);
+        let tree = tree_of(STATISTICS, PERIOD, 64);
         let period = PERIOD.as_nanos() as u64;
         for at in 0..LOOKED_AT_BY_STEP {
             add(&tree, child(&tree, ROOT, &at.to_string()), ROWS, 1);

@@ -217,3 +217,37 @@ fn add(sums: &mut [i64], values: &[i64]) {
         *sum = sum.wrapping_add(*value);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use bursar_machine::{CHARGED, Slot};
+
+    use super::super::fixture::{child, tree};
+    use super::super::{Keep, ROOT};
+    use super::*;
+
+    /// A return may be seen before its charge. The range of each group above has room for what was raised to 0.
+    #[test]
+    fn usages_below_zero_widen_the_ranges_above() {
+        let tree = tree();
+        let parent = child(&tree, ROOT, "parent");
+        let children = ["a", "b", "c"].map(|name| child(&tree, parent, name));
+        for (group, bytes) in children.into_iter().zip([-5, -7, 30]) {
+            tree.node(group).slot.add_extra(CHARGED, bytes);
+            tree.publish(group, tree.extra());
+        }
+        flush::exact(&tree, ROOT, Keep::Folded).expect("reads may walk");
+        let parts = snapshot(&tree, ROOT, true, |_| (0, 0), |_| ());
+        let usages = parts.iter().map(|part| {
+            let usage = part.reading.usage();
+            (&*part.path, (usage.value, usage.lo, usage.hi))
+        });
+        assert!(usages.eq([
+            ("", (30, 18, 42)),
+            ("/parent", (30, 18, 42)),
+            ("/parent/a", (0, 0, 5)),
+            ("/parent/b", (0, 0, 7)),
+            ("/parent/c", (30, 30, 30)),
+        ]));
+    }
+}

@@ -195,3 +195,128 @@ impl<M: Machine> Retirer<M> {
         )
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::thread::{self, ScopedJoinHandle};
+
+    use bursar_machine::Host;
+
+    use super::*;
+
+    type Sleepers = Vec<Arc<Sleeper<Host>>>;
+
+    fn sleeper(needs: u64) -> Arc<Sleeper<Host>> {
+        Arc::new(Sleeper {
+            needs,
+            woken: <Host as Machine>::Event::new(),
+            wakes: <Host as Machine>::Mutex::new(Vec::new()),
+        })
+    }
+
+    fn done(walks: u64) -> u64 {
+        walks * DONE_ONE
+    }
+
+    fn turns(word: u64) -> Turns<Host> {
+        let turns = Turns::<Host>::new();
+        turns.word.store(word, MemoryOrder::Full);
+        turns
+    }
+
+    fn needs(turns: &Turns<Host>) -> Vec<u64> {
+        let sleepers = turns.sleepers.lock();
+        sleepers.iter().map(|sleeper| sleeper.needs).collect()
+    }
+
+    /// Wakes some, each of whom wakes others, and so on. Returns how many come one after the other. Never returns if one is left asleep.
+    fn rounds(sleepers: Sleepers) -> usize {
+        wake_as_tree(sleepers.clone());
+        let wakes = |sleeper: &Arc<Sleeper<Host>>| std::mem::take(&mut *sleeper.wakes.lock());
+        let later: Vec<Sleepers> = sleepers.iter().map(wakes).collect();
+        for sleeper in &sleepers {
+            let is_later = later.iter().flatten().any(|one| Arc::ptr_eq(one, sleeper));
+            if !is_later {
+                sleeper.woken.wait();
+            }
+        }
+        let rest = later.into_iter().filter(|some| !some.is_empty());
+        1 + rest.map(rounds).max().unwrap_or(0)
+    }
+
+    #[test]
+    fn sleepers_wake_one_another_as_a_tree() {
+        for (count, most) in [(1, 1), (2, 2), (3, 2), (8, 4), (64, 7)] {
+            let sleepers = (0..count).map(|_| sleeper(1)).collect();
+            assert_eq!(rounds(sleepers), most, "{count}");
+        }
+    }
+
+    /// The end of a walk wakes those that it serves, and one that does the next walk for the others.
+    #[test]
+    fn one_of_those_that_a_walk_does_not_serve_is_woken() {
+        let turns = turns(done(1) | RUNS | SLEEPERS);
+        let sleepers = [3, 3, 2, 2].map(sleeper);
+        turns.sleepers.lock().extend(sleepers.iter().cloned());
+        turns.finish();
+        assert_eq!(needs(&turns), [3]);
+        assert_eq!(turns.word.load(MemoryOrder::Full), done(2) | SLEEPERS);
+        turns.word.fetch_or(RUNS, MemoryOrder::Full);
+        turns.finish();
+        assert_eq!(needs(&turns), []);
+        assert_eq!(turns.word.load(MemoryOrder::Full), done(3));
+    }
+
+    /// Whether a reader that needs a walk falls asleep.
+    fn sleeps(word: u64, needs: u64) -> bool {
+        let turns = turns(word);
+        thread::scope(|scope| {
+            let reader = scope.spawn(|| turns.sleep(needs));
+            while !reader.is_finished() {
+                if !turns.sleepers.lock().is_empty() {
+                    // Wakes it, whatever it needs.
+                    turns.finish();
+                    return true;
+                }
+                thread::yield_now();
+            }
+            false
+        })
+    }
+
+    #[test]
+    fn a_reader_sleeps_while_a_walk_runs_that_it_cannot_use() {
+        assert!(!sleeps(0, 1), "the next walk is its own");
+        assert!(!sleeps(done(2), 3), "the next walk is its own");
+        assert!(!sleeps(done(2) | RUNS, 2), "its walk is done");
+        assert!(!sleeps(done(3) | RUNS, 2), "its walk is done");
+        assert!(sleeps(RUNS, 1));
+        assert!(sleeps(done(2) | RUNS, 3));
+        assert!(sleeps(done(2) | RUNS, 4));
+    }
+
+    /// Readers that come during a walk need the next. One of them does it, and it serves the other.
+    #[test]
+    fn readers_that_come_during_a_walk_share_the_next() {
+        let machine = Host::start().expect("the host starts");
+        let turns = turns(done(1));
+        assert!(!turns.wait(&machine), "no walk runs");
+        let (needed, served) = thread::scope(|scope| {
+            let mut readers = [(); 2].map(|()| scope.spawn(|| turns.wait(&machine)));
+            let has_one_done = || readers.iter().any(ScopedJoinHandle::is_finished);
+            while needs(&turns).len() < 2 && !has_one_done() {
+                thread::yield_now();
+            }
+            let needed = needs(&turns);
+            turns.finish();
+            while !has_one_done() {
+                thread::yield_now();
+            }
+            readers.sort_by_key(|reader| !reader.is_finished());
+            turns.finish();
+            (needed, readers.map(|reader| reader.join().ok()))
+        });
+        assert_eq!((needed, served), (vec![3; 2], [Some(false), Some(true)]));
+        assert_eq!(turns.word.load(MemoryOrder::Full), done(3));
+    }
+}

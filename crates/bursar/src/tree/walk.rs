@@ -419,7 +419,9 @@ mod tests {
 
     use bursar_machine::Host;
 
-    use super::super::fixture::{ROWS, add, child, marked, place, state, tree, tree_with};
+    use super::super::fixture::{
+        ROWS, STATISTICS, add, child, marked, place, state, tree, tree_of,
+    };
     use super::super::{Freshness, Keep, ROOT, exact, read};
     use super::*;
 
@@ -434,7 +436,7 @@ mod tests {
 
     #[test]
     fn one_hold_looks_at_no_more_marks_than_a_slice() {
-        let tree = tree_with(Duration::MAX, 3);
+        let tree = tree_of(STATISTICS, Duration::MAX, 3);
         mark_beyond(&tree, ROOT, 10..17);
         let some = |from| {
             let mut seen = Vec::new();
