@@ -293,6 +293,23 @@ mod tests {
         }
     }
 
+    /// A group exactly at its `high` is not above it.
+    #[test]
+    fn stock_stays_while_no_high_is_exceeded() {
+        let memory = crate::Memory::host().unwrap();
+        let group = memory.root().child("group", crate::Limits::none()).unwrap();
+        let _held = group.try_charge(100).unwrap();
+        let reserved = group.reserved();
+        assert!(reserved > 100, "stock is held, or this shows nothing");
+        let settings = &group.core().counters.counter(group.index()).settings;
+        settings.high.store(reserved, MemoryOrder::Full);
+        drain_above_high(group.core(), group.index());
+        assert_eq!(group.reserved(), reserved);
+        settings.high.store(reserved - 1, MemoryOrder::Full);
+        drain_above_high(group.core(), group.index());
+        assert_eq!(group.reserved(), 100);
+    }
+
     #[test]
     fn the_edges_of_waiting() {
         // r = 1/64 of a batch is 15,625,000 ns exactly, so 59.6 ns a byte: 167,772 bytes are the last not to wait.

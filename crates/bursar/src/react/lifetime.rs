@@ -290,3 +290,23 @@ fn unprotect<M: Machine>(core: &Core<M>, index: u32) {
     settings.min.store(0, MemoryOrder::Full);
     settings.low.store(0, MemoryOrder::Full);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Memory;
+
+    #[test]
+    fn a_group_without_listeners_is_forgotten() {
+        let memory = Memory::host().unwrap();
+        let group = memory.root().child("group", crate::Limits::none()).unwrap();
+        let (core, index) = (group.core(), group.index());
+        let listening = || core.listening.lock().get(&index).copied();
+        listen(core, index);
+        listen(core, index);
+        unlisten(core, index);
+        assert_eq!(listening(), Some(1));
+        unlisten(core, index);
+        assert_eq!(listening(), None);
+    }
+}

@@ -184,3 +184,30 @@ impl Peak {
 fn reserved_in(report: &TreeReport) -> u64 {
     report.way.last().map_or(0, |group| group.reserved)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Limits, Memory};
+
+    #[test]
+    fn a_peak_is_looked_at_ten_times_a_second_at_most() {
+        let memory = Memory::host().unwrap();
+        let group = memory.root().child("group", Limits::none()).unwrap();
+        let _held = group.charge(1 << 20);
+        let made = around(group.core(), group.index(), Vec::new());
+        let reserved = reserved_in(&made);
+        assert!(reserved >= 1 << 20);
+        let mut peak = Peak::default();
+        assert!(peak.is_due(1, 0), "there is none yet");
+        assert!(!peak.is_due(0, 0));
+        let began_ns = made.made_ns;
+        peak.put(Arc::new(made));
+        let later = began_ns + RENEW_NS;
+        assert!(peak.is_due(reserved + 1, later));
+        assert!(!peak.is_due(reserved + 1, later - 1));
+        assert!(!peak.is_due(reserved, later));
+        peak.is_renewed = true;
+        assert!(!peak.is_due(reserved + 1, later));
+    }
+}

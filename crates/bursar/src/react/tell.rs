@@ -206,3 +206,33 @@ fn print<M: Machine>(core: &Core<M>, index: u32) {
         printable(&lifetime::path(core, index)),
     ));
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Memory;
+
+    /// What is left to tell, after it was set to `untold` and `tell` has run.
+    fn left(untold: u64, tell: impl FnOnce(&Core<bursar_machine::Host>)) -> u64 {
+        let memory = Memory::host().unwrap();
+        let root = memory.root();
+        let core = root.core();
+        crate::react::lifetime::listen(core, root.index());
+        core.counters.untold.store(untold, MemoryOrder::Full);
+        tell(core);
+        core.counters.untold.load(MemoryOrder::Full)
+    }
+
+    #[test]
+    fn telling_all_leaves_nothing_to_tell() {
+        for untold in [0, 1] {
+            assert_eq!(left(untold, |core| assert!(all(core))), 0);
+        }
+    }
+
+    #[test]
+    fn what_an_operation_left_untold_is_told_by_the_next() {
+        assert_eq!(left(1, |core| watchers(core, crate::tree::ROOT)), 0);
+        assert_eq!(left(1, |core| changed(core, crate::tree::ROOT)), 0);
+    }
+}

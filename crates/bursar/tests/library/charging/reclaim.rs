@@ -184,3 +184,30 @@ fn nobody_is_asked_for_stock() {
     assert!(group.reserved() > 1000);
     group.set_max(1000);
 }
+
+#[test]
+fn nobody_is_asked_for_nothing() {
+    let group = memory().make("group");
+    let held = group.charge(UNIT);
+    let _reclaimer = group.add_reclaimer(0, |request| panic!("{request:?}"));
+    assert_eq!(group.reclaim(0), 0);
+    drop(held);
+}
+
+/// A reclaimer may charge what its own work needs. That asks nobody, and leaves no debt.
+#[test]
+fn what_a_reclaimer_charges_is_not_owed() {
+    let group = memory().make("group");
+    let kept = Arc::new(Mutex::new(Vec::new()));
+    let (of, own) = (group.clone(), kept.clone());
+    let _reclaimer = group.add_reclaimer(0, move |_| {
+        own.lock().unwrap().push(of.try_charge(UNIT).unwrap());
+        0
+    });
+    group.set_high(UNIT);
+    let _held = group.try_charge(units(3)).unwrap();
+    let more = kept.lock().unwrap().len() as u64;
+    assert!(more > 0, "the reclaimer was asked");
+    assert_eq!(group.reserved(), units(3 + more));
+    assert_eq!(group.take_debt().bytes, units(3));
+}

@@ -200,6 +200,30 @@ fn one_charge_in_so_many_is_followed() {
     drop(held);
 }
 
+/// One of two charges is followed. Both together have its place.
+#[test]
+fn merged_bytes_have_the_place_of_the_charge_that_is_followed() {
+    for is_first in [true, false] {
+        let memory = Memory::builder().sample_call_sites(2).build().unwrap();
+        let query = child(&memory.root(), "query");
+        let [mut first, mut second] = [load_cache(&query), sort_rows(&query)];
+        let merged = if is_first {
+            first.merge(second).unwrap();
+            first
+        } else {
+            second.merge(first).unwrap();
+            second
+        };
+        drop(query);
+        let leftover = &memory.leftovers()[0];
+        let sites = leftover.call_sites.iter();
+        let sites: Vec<_> = sites.map(|site| (site.charges, site.bytes)).collect();
+        let expected = [(1, units(3))];
+        assert_eq!(sites, expected[..usize::from(FOLLOWS)]);
+        drop(merged);
+    }
+}
+
 /// A memory whose groups must leave nothing.
 fn strict() -> Memory {
     Memory::builder()
