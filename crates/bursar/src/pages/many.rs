@@ -151,3 +151,38 @@ impl<M: Machine> Drop for Run<M> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Limits, Memory};
+
+    #[test]
+    fn a_run_has_blocks_of_one_kind_up_to_its_bound() {
+        let memory = Memory::host().unwrap();
+        let make = |name: &str| memory.root().child(name, Limits::none()).unwrap();
+        let (group, other) = (make("group"), make("other"));
+        let many = |group: &Group<_>, order| {
+            let pages = alloc_many(group, order, TOGETHER + 1, Zeroed::No);
+            pages.expect("there is memory")
+        };
+        let one = |group: &Group<_>, order| alloc_many(group, order, 1, Zeroed::No).unwrap();
+        let mut pages = many(&group, Order::ZERO);
+        let last = pages.pop().expect("there are some");
+        let mut run = Run::new(&last, Order::ZERO);
+        for mut page in pages {
+            assert!(run.fits(&last, Order::ZERO));
+            run.blocks.extend(page.block.take());
+        }
+        assert!(!run.fits(&last, Order::ZERO), "it is full");
+        let mut run = Run::new(&last, Order::ZERO);
+        run.blocks.extend(one(&group, Order::ZERO)[0].block.take());
+        assert!(run.fits(&last, Order::ZERO));
+        assert!(!run.fits(&one(&other, Order::ZERO)[0], Order::ZERO));
+        let larger = Order::new(1);
+        assert!(!run.fits(&one(&group, larger)[0], larger));
+        let elsewhere = Memory::host().unwrap();
+        let same_name = elsewhere.root().child("group", Limits::none()).unwrap();
+        assert!(!run.fits(&one(&same_name, Order::ZERO)[0], Order::ZERO));
+    }
+}

@@ -163,3 +163,25 @@ impl<M: Machine> Memory<M> {
         Ok(upkeeper)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use bursar_machine::Host;
+
+    use super::*;
+
+    #[test]
+    fn upkeep_of_pages_waits_for_the_first_page() {
+        let memory = Memory::host().unwrap();
+        let upkeep = OfPages::<Host> {
+            core: *memory.core(),
+        };
+        let rest = memory.core().tree().extra();
+        let is_rest = [Shard(0), rest].map(|shard| upkeep.is_rest(shard));
+        assert_eq!(is_rest, [false, true]);
+        assert!(!upkeep.needs(rest) && !upkeep.needs(Shard(0)));
+        assert_eq!((memory.free_pages(), memory.drain_pages()), (0, 0));
+        drop(memory.alloc_pages(Order::ZERO, Zeroed::No).unwrap());
+        assert!(upkeep.needs(rest));
+    }
+}

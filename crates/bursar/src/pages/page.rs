@@ -239,3 +239,37 @@ impl<M: Machine> fmt::Debug for Page<M> {
             .finish()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Memory;
+
+    #[test]
+    fn a_tag_keeps_what_it_was_made_of() {
+        for zeroed in [Zeroed::Yes, Zeroed::No] {
+            let tag = Tag::new(0x0123_4567, 0x89ab, Order::new(5), zeroed);
+            assert_eq!((tag.index(), tag.zone()), (0x0123_4567, 0x89ab));
+            assert_eq!((tag.order(), tag.bytes()), (5, 4096 << 5));
+            assert_eq!(tag.is_readable(), zeroed == Zeroed::Yes);
+            let readable = Tag::new(0x0123_4567, 0x89ab, Order::new(5), Zeroed::Yes);
+            assert!(tag.readable() == readable && readable.readable() == readable);
+            let unreadable = tag.unreadable();
+            assert!(!unreadable.is_readable() && unreadable.unreadable() == unreadable);
+            assert_eq!(unreadable.zone(), 0x89ab);
+        }
+    }
+
+    #[test]
+    fn a_page_is_of_the_node_of_its_zone() {
+        let memory = Memory::host().unwrap();
+        let core = memory.core();
+        let page: Page<bursar_machine::Host> = Page {
+            core: *core,
+            slot: core.pages.root_slot.clone(),
+            block: None,
+            tag: Tag::new(UNCHARGED, 3, Order::ZERO, Zeroed::No),
+        };
+        assert_eq!(page.node(), 3);
+    }
+}

@@ -495,7 +495,7 @@ mod tests {
         let fold = || tree.fold_shard(&mut node.fold.lock(), group, extra);
         fold();
         assert_eq!(state(&tree, group, extra).tag(), State::CLEAN);
-        assert_eq!(marked(&tree, group), []);
+        assert!(marked(&tree, group).is_empty());
         node.slot.add_extra(usize::from(place(ROWS).word), 7);
         fold();
         assert_eq!(state(&tree, group, extra).tag(), State::PUBLISHED);
@@ -529,7 +529,7 @@ mod tests {
             for _ in 0..3 {
                 super::super::retire(&tree);
             }
-            assert_eq!(marked(&tree, changed), []);
+            assert!(marked(&tree, changed).is_empty());
         }
         let cached = read(&tree, ROOT, Freshness::Cached, || (0, 0)).expect("no walk");
         assert_eq!((cached.get(ROWS).value, cached.get(ROWS).error()), (6, 0));

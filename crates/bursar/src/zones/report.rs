@@ -421,10 +421,12 @@ fn frozen_lists<M: Machine>(zone: &Zone<M>) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use bursar_machine::Host;
 
-    use super::super::PageOptions;
     use super::super::alloc::Begun;
+    use super::super::{PageOptions, Zeroed};
     use super::*;
 
     fn zones() -> Zones<Host> {
@@ -455,6 +457,20 @@ mod tests {
         assert_eq!(zones.stuck(u64::MAX), [], "not for that long");
         drop(held);
         assert_eq!(zones.stuck(0), []);
+    }
+
+    #[test]
+    fn a_memory_tells_of_locks_of_its_zones() {
+        let memory = crate::Memory::host().unwrap();
+        let stuck = || memory.stuck(Duration::ZERO);
+        assert_eq!(stuck(), [], "there are no zones");
+        drop(memory.alloc_pages(Order::ZERO, Zeroed::No).unwrap());
+        let zones = memory.core().pages.zones().unwrap();
+        let held = zones.zone(0).buddy(Work::Drain);
+        assert_eq!(stuck().len(), 1);
+        assert_eq!(memory.stuck(Duration::MAX), []);
+        drop(held);
+        assert_eq!(stuck(), []);
     }
 
     fn sample() -> ZoneReport {

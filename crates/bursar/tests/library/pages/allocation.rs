@@ -51,6 +51,7 @@ fn what_is_not_written_is_not_read() {
     assert!(read.is_err());
     page.copy_from(b"abc");
     assert_eq!(&page.bytes()[..4], b"abc\0");
+    assert_eq!(page.uninit_mut().len(), page.len());
     page.uninit_mut()[0].write(1);
     page.init_with(|bytes| bytes.write_copy_of_slice(&[3; 4096]));
     assert_eq!(page.bytes()[4095], 3);
@@ -90,6 +91,8 @@ fn a_group_that_wants_it_leaves_nothing_behind() {
             "its own, and zero"
         );
     }
+    // The process itself asks for nothing of the kind.
+    drop(memory.alloc_pages(ZERO, Zeroed::No).unwrap());
 }
 
 #[test]
@@ -264,4 +267,63 @@ fn nothing_is_known_of_a_page_that_was_raw() {
     let all: Vec<Page> = each.collect();
     let again = all.iter().find(|page| page.pfn() == pfn).unwrap();
     assert!(again.bytes().iter().all(|&byte| byte == 0));
+}
+
+/// Some of the pages are there, and those return what they were charged.
+#[test]
+fn a_request_for_too_many_pages_leaves_other_charges_alone() {
+    let memory = memory(options(4 << 20));
+    let group = memory.make("group");
+    let held = group.try_charge(1 << 20).unwrap();
+    let too_many = group.alloc_many(ZERO, 1025, Zeroed::No).unwrap_err();
+    assert!(matches!(too_many, AllocPagesError::Exhausted { .. }));
+    assert_eq!(group.used(), 1 << 20);
+    assert_eq!(group.events().over_returned_bytes, 0);
+    drop(held);
+    assert_eq!(group.used(), 0);
+}
+
+#[test]
+fn free_pages_are_those_of_the_zones() {
+    let memory = memory(options(4 << 20));
+    let held: Vec<Page> = memory.root().alloc_many(ZERO, 100, Zeroed::No).unwrap();
+    drop(held);
+    let free = || {
+        let info = memory.zone_info().unwrap();
+        info.zones.iter().map(|zone| zone.free).sum::<u64>()
+    };
+    assert_eq!(memory.free_pages(), free());
+    let listed = 1024 - free();
+    assert!(listed > 1);
+    let drained = memory.drain_pages();
+    assert!((2..=listed).contains(&drained), "{drained} of {listed}");
+    assert_eq!((memory.free_pages(), memory.drain_pages()), (1024, 0));
+}
+
+/// A page that was claimed is given out again, as a part of a bigger block.
+#[test]
+fn a_page_inside_a_raw_block_cannot_be_claimed() {
+    let memory = memory(options(4 << 20));
+    let one = |order| memory.alloc_pages(order, Zeroed::No).ok();
+    let mut all: Vec<Page> = std::iter::from_fn(|| one(ZERO)).collect();
+    all.sort_by_key(Page::pfn);
+    let page = all.pop().expect("the last of its pair");
+    let inside = page.pfn();
+    let block = page.into_block();
+    assert_eq!(memory.raw_block(inside), Some((inside, ZERO)));
+    drop(memory.claim(inside).unwrap().page(&memory, block));
+    assert_eq!(memory.raw_block(inside), None);
+    let freed = memory.claim(inside).unwrap_err();
+    assert!(freed.to_string().ends_with("was freed already"), "{freed}");
+    drop(all);
+    memory.drain_pages();
+    let pair = Order::new(1);
+    let pairs: Vec<Page> = std::iter::from_fn(|| one(pair)).collect();
+    let last = pairs.into_iter().max_by_key(Page::pfn).unwrap();
+    let first = last.pfn();
+    let block = last.into_block();
+    assert_eq!(memory.raw_block(inside), Some((first, pair)));
+    let never = memory.claim(inside).unwrap_err();
+    assert!(never.to_string().contains("was never given out"), "{never}");
+    drop(memory.claim(first).unwrap().page(&memory, block));
 }
