@@ -266,7 +266,7 @@ mod tests {
         let core = memory.core();
         let page: Page<bursar_machine::Host> = Page {
             core: *core,
-            slot: core.pages.root_slot.clone(),
+            slot: core.pages.root_slot,
             block: None,
             tag: Tag::new(UNCHARGED, 3, Order::ZERO, Zeroed::No),
         };
