@@ -196,3 +196,29 @@ fn end() {
         FORKING.store(0, Ordering::Release);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+    use std::sync::Barrier;
+
+    use super::*;
+
+    #[test]
+    fn threads_do_not_all_share_one_counter() {
+        const THREADS: usize = 8;
+        // Threads that have ended leave their address to others.
+        let all_live = Barrier::new(THREADS);
+        let here = || {
+            let here = place();
+            all_live.wait();
+            here
+        };
+        let places: HashSet<usize> = std::thread::scope(|scope| {
+            let threads = [(); THREADS].map(|()| scope.spawn(here));
+            threads.map(|thread| thread.join().unwrap()).into()
+        });
+        assert!(places.iter().all(|&place| place < COUNTERS));
+        assert!(places.len() > 1, "{places:?}");
+    }
+}

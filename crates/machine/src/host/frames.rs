@@ -523,4 +523,52 @@ mod tests {
             "no node 3: this machine has nodes 0 to 1"
         );
     }
+
+    #[test]
+    fn an_error_tells_how_many_pages_can_still_be_numbered() {
+        let error = reserve(&ReserveOptions::pages(u64::MAX), 1).unwrap_err();
+        let ReserveError::TooLarge { pages, available } = error else {
+            panic!("{error}");
+        };
+        assert_eq!(pages, u64::MAX);
+        assert!(available > 1 << 30, "most of 2^31: {available}");
+        assert!(available.is_multiple_of(u64::from(SPAN_PAGES)));
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn only_limits_that_there_are_explain_a_refusal() {
+        let limits = std::fs::read_to_string("/proc/self/limits").unwrap();
+        let is_limited = |name: &str| {
+            let line = limits.lines().find_map(|line| line.strip_prefix(name));
+            !line.unwrap().trim_start().starts_with("unlimited")
+        };
+        let reason = why_refused(&io::ErrorKind::OutOfMemory.into(), 4096);
+        let space = is_limited("Max address space");
+        let data = is_limited("Max data size");
+        assert_eq!(reason.contains("RLIMIT_AS"), space, "{reason}");
+        assert_eq!(reason.contains("RLIMIT_DATA"), data && !space, "{reason}");
+    }
+
+    /// No machine has the node, and the kernel reads the whole mask, so it refuses.
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn memory_is_not_bound_to_a_node_that_does_not_exist() {
+        let (frames, _) = reserved(1);
+        for node in [1022, 1023, 1024] {
+            for binding in [NodeBinding::Preferred, NodeBinding::Strict] {
+                let mut options = ReserveOptions::pages(1);
+                (options.node, options.binding) = (node, binding);
+                let error = bind(frames.base, SPAN_BYTES, &options).unwrap_err();
+                assert!(
+                    matches!(error, ReserveError::CannotBind { node: at, .. } if at == node),
+                    "{error}"
+                );
+                let reserved = reserve(&options, 2000);
+                assert_eq!(reserved.is_err(), binding == NodeBinding::Strict);
+                options.binding = NodeBinding::None;
+                assert_eq!(bind(frames.base, SPAN_BYTES, &options), Ok(()));
+            }
+        }
+    }
 }

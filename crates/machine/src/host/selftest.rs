@@ -88,3 +88,44 @@ pub(super) fn count_across_cpus() -> Result<String, Failure> {
         format!("{expected} additions, none lost; threads could not be moved between CPUs")
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host;
+
+    #[test]
+    fn failures_are_explained() {
+        let lost = Failure::Lost {
+            expected: 14_400,
+            counted: 14_399,
+        };
+        assert_eq!(lost.to_string(), "counted 14399 of 14400 additions");
+        let memory = Failure::Memory(OutOfMemory);
+        assert_eq!(memory.to_string(), OutOfMemory.to_string());
+    }
+
+    #[test]
+    fn the_result_tells_whether_threads_were_moved() {
+        host::report();
+        let count = || count_across_cpus().unwrap();
+        let cpus = topology::allowed_cpus();
+        let (text, number) = (count(), format!("across {} CPUs, none lost", cpus.len()));
+        assert!(text.contains("additions"), "{text}");
+        assert!(
+            text.ends_with(&number) == (cpus.len() > 1) || topology::pin_to(cpus[0]).is_err(),
+            "{text}"
+        );
+        let text = std::thread::scope(|scope| {
+            let on_one_cpu = || {
+                let _ = topology::pin_to(cpus[0]);
+                count()
+            };
+            scope.spawn(on_one_cpu).join().unwrap()
+        });
+        assert!(
+            text.ends_with("additions, none lost; threads could not be moved between CPUs"),
+            "{text}"
+        );
+    }
+}

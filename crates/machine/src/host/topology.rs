@@ -151,4 +151,11 @@ mod tests {
         assert!(possible_cpus() >= allowed_cpus().len().min(1));
         assert_eq!(node_of_cpus(2).len(), 2);
     }
+
+    #[test]
+    fn each_allowed_cpu_is_a_possible_one() {
+        let highest = allowed_cpus().into_iter().max();
+        assert!(highest.is_some_and(|highest| highest < possible_cpus()));
+        assert!((1..=possible_cpus()).contains(&online_cpus()));
+    }
 }
