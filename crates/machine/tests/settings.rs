@@ -39,7 +39,7 @@ fn this_process() {
     println!("{SAYS}{backend}, {cpus} CPUs");
 }
 
-/// What [`this_process`] says in a process with that variable.
+/// Runs [`this_process`] in a process with that variable, and returns what it says.
 fn with(variable: &str, value: &str) -> String {
     let output = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "this_process", "--nocapture"])

@@ -199,7 +199,7 @@ fn end() {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashSet;
+    use std::collections::BTreeSet;
     use std::sync::Barrier;
 
     use super::*;
@@ -214,7 +214,7 @@ mod tests {
             all_live.wait();
             here
         };
-        let places: HashSet<usize> = std::thread::scope(|scope| {
+        let places: BTreeSet<usize> = std::thread::scope(|scope| {
             let threads = [(); THREADS].map(|()| scope.spawn(here));
             threads.map(|thread| thread.join().unwrap()).into()
         });

@@ -146,10 +146,8 @@ fn map(bytes: usize) -> Result<NonNull<u8>, ReserveError> {
             libc::munmap(address, before);
         }
         let base = base.add(before);
-        let behind = SPAN_BYTES - before;
-        if behind > 0 {
-            libc::munmap(base.add(bytes).as_ptr().cast(), behind);
-        }
+        // Less than the padding is before the aligned part, so some of it is behind.
+        libc::munmap(base.add(bytes).as_ptr().cast(), SPAN_BYTES - before);
         Ok(base)
     }
 }
