@@ -207,6 +207,20 @@ mod tests {
     use super::*;
 
     #[test]
+    fn another_tag_changes_the_tag_alone() {
+        let all = State(u64::MAX);
+        for tag in [State::CLEAN, State::PUBLISHING, State::PUBLISHED] {
+            assert_eq!(
+                State(tag).with_tag(State::PUBLISHED),
+                State(State::PUBLISHED)
+            );
+            let state = all.with_tag(tag);
+            assert_eq!((state.tag(), state.0 | State::TAG), (tag, all.0));
+            assert_eq!(state.with_tag(State::TAG), all);
+        }
+    }
+
+    #[test]
     fn a_cleaned_state_is_of_the_next_epoch_and_keeps_all_else() {
         let epoch = |number: u64| number * State::EPOCH_ONE;
         for others in [

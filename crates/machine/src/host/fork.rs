@@ -215,7 +215,12 @@ mod tests {
             here
         };
         let places: BTreeSet<usize> = std::thread::scope(|scope| {
-            let threads = [(); THREADS].map(|()| scope.spawn(here));
+            let threads = std::array::from_fn::<_, THREADS, _>(|number| {
+                // Different sizes, so that the addresses do not follow one another at equal distances.
+                let size = (128 + 52 * number) << 10;
+                let builder = std::thread::Builder::new().stack_size(size);
+                builder.spawn_scoped(scope, here).unwrap()
+            });
             threads.map(|thread| thread.join().unwrap()).into()
         });
         assert!(places.iter().all(|&place| place < COUNTERS));

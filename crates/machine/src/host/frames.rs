@@ -541,11 +541,38 @@ mod tests {
             let line = limits.lines().find_map(|line| line.strip_prefix(name));
             !line.unwrap().trim_start().starts_with("unlimited")
         };
-        let reason = why_refused(&io::ErrorKind::OutOfMemory.into(), 4096);
+        let strict = std::fs::read_to_string("/proc/sys/vm/overcommit_memory");
+        let is_strict = strict.is_ok_and(|mode| mode == "2\n");
+        let error = io::Error::from(io::ErrorKind::OutOfMemory);
+        let reason = why_refused(&error, 4096);
+        assert!(reason.starts_with(&error.to_string()), "{reason}");
         let space = is_limited("Max address space");
         let data = is_limited("Max data size");
         assert_eq!(reason.contains("RLIMIT_AS"), space, "{reason}");
         assert_eq!(reason.contains("RLIMIT_DATA"), data && !space, "{reason}");
+        let is_unknown = reason.ends_with("for 4096 bytes");
+        assert_eq!(is_unknown, !(space || data || is_strict), "{reason}");
+    }
+
+    /// The test above where each limit is set, to more than there is.
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn each_limit_explains_a_refusal() {
+        let test = "host::frames::tests::only_limits_that_there_are_explain_a_refusal";
+        for flag in ["-v", "-d"] {
+            // It fails only where there is a limit already.
+            let limit = format!("ulimit -S {flag} 4000000000000; exec \"$0\" --exact {test}");
+            let program = std::env::current_exe().unwrap();
+            let output = std::process::Command::new("sh")
+                .args(["-c".as_ref(), limit.as_ref(), program.as_os_str()])
+                .output()
+                .unwrap();
+            let text = String::from_utf8_lossy(&output.stdout);
+            assert!(
+                output.status.success() && text.contains("1 passed"),
+                "{text}"
+            );
+        }
     }
 
     /// No machine has the node, and the kernel reads the whole mask, so it refuses.
@@ -558,10 +585,15 @@ mod tests {
                 let mut options = ReserveOptions::pages(1);
                 (options.node, options.binding) = (node, binding);
                 let error = bind(frames.base, SPAN_BYTES, &options).unwrap_err();
-                assert!(
-                    matches!(error, ReserveError::CannotBind { node: at, .. } if at == node),
-                    "{error}"
-                );
+                let ReserveError::CannotBind {
+                    node: named,
+                    reason,
+                } = error
+                else {
+                    panic!("{error}");
+                };
+                assert_eq!(named, node);
+                assert_eq!(reason.contains("above 1,023"), node > 1023, "{reason}");
                 let reserved = reserve(&options, 2000);
                 assert_eq!(reserved.is_err(), binding == NodeBinding::Strict);
                 options.binding = NodeBinding::None;

@@ -477,15 +477,20 @@ mod tests {
 
     #[test]
     fn an_event_lets_all_go_on_once_it_has_happened() {
-        let event = HostEvent::new();
-        let happened = AtomicBool::new(false);
+        const WAITERS: u64 = 2;
+        let (event, began, happened) =
+            (HostEvent::new(), AtomicU64::new(0), AtomicBool::new(false));
         std::thread::scope(|scope| {
-            for _ in 0..2 {
+            for _ in 0..WAITERS {
                 scope.spawn(|| {
+                    began.fetch_add(1, Ordering::Relaxed);
                     event.wait();
-                    assert!(happened.load(Ordering::Relaxed));
+                    assert!(happened.load(Ordering::Relaxed), "it went on too soon");
                 });
             }
+            crate::busy_wait(|| began.load(Ordering::Relaxed) == WAITERS, relax);
+            // They have time to go on too soon.
+            (0..2 * crate::GIVE_WAY).for_each(relax);
             happened.store(true, Ordering::Relaxed);
             event.set();
         });
