@@ -78,3 +78,39 @@ pub trait AtomicWord: Debug + Send + Sync + Sized + 'static {
         seen
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::HostWord;
+
+    const ORDERS: [MemoryOrder; 4] = [
+        MemoryOrder::Relaxed,
+        MemoryOrder::Acquire,
+        MemoryOrder::Release,
+        MemoryOrder::Full,
+    ];
+
+    #[test]
+    fn subtractions_wrap_and_return_the_value_before() {
+        for order in ORDERS {
+            let word = HostWord::new(5);
+            assert_eq!([3, 4].map(|by| word.fetch_sub(by, order)), [5, 2]);
+            assert_eq!(word.load(MemoryOrder::Full), u64::MAX - 1);
+            assert_eq!(word.fetch_add_signed(-3, order), -2);
+            assert_eq!(word.load_signed(MemoryOrder::Full), -5);
+        }
+    }
+
+    #[test]
+    fn a_maximum_only_rises() {
+        for order in ORDERS {
+            let word = HostWord::new(5);
+            assert_eq!(
+                [7, 6, 7, 9].map(|value| word.fetch_max(value, order)),
+                [5, 7, 7, 7]
+            );
+            assert_eq!(word.load(MemoryOrder::Full), 9);
+        }
+    }
+}

@@ -165,3 +165,93 @@ pub fn busy_wait(mut done: impl FnMut() -> bool, relax: impl Fn(u32)) {
         round = round.saturating_add(1);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::FIRST_STATISTIC;
+    use crate::host::HostWord;
+
+    const SHARD: Shard = Shard(3);
+    const REFUSED: Outcome = Outcome::Unpublished {
+        shard: SHARD,
+        committed: false,
+    };
+
+    /// Words of a published shard that may hold 100 bytes and holds none.
+    fn words() -> [HostWord; FIRST_STATISTIC + 1] {
+        let words = [(); FIRST_STATISTIC + 1].map(|()| HostWord::new(0));
+        words[STATE].store(State::PUBLISHED, MemoryOrder::Full);
+        words[CAP].store(100, MemoryOrder::Full);
+        words
+    }
+
+    fn charged(words: &[HostWord]) -> i64 {
+        words[CHARGED].load_signed(MemoryOrder::Full)
+    }
+
+    #[test]
+    fn the_room_is_used_up_and_filled_to_the_cap() {
+        use Outcome::{Done, Short};
+        let words = words();
+        let shard = AtomicShard::new(&words, SHARD);
+        assert_eq!(shard.adjust(0, 101), Short, "beyond the cap");
+        assert_eq!(shard.adjust(-10, 50), Done);
+        assert_eq!((shard.room(), charged(&words)), (60, -10));
+        assert_eq!(
+            [0, 61, 60, 1].map(|bytes| shard.charge(bytes)),
+            [Short, Short, Done, Short]
+        );
+        assert_eq!((shard.room(), charged(&words)), (0, 50));
+        assert_eq!(
+            [40, 61, 60, 1].map(|bytes| shard.uncharge(bytes)),
+            [Done, Short, Done, Short]
+        );
+        assert_eq!((shard.room(), charged(&words)), (100, -50));
+        assert_eq!(shard.adjust(7, 7), Done);
+        assert_eq!([shard.adjust(0, -101), shard.adjust(0, -30)], [Short, Done]);
+        assert_eq!([shard.take_room(), shard.take_room()], [70, 0]);
+        assert_eq!((shard.room(), charged(&words)), (0, -43));
+        assert!(!shard.is_busy(), "each operation has ended");
+    }
+
+    #[test]
+    fn frozen_and_clean_shards_say_so() {
+        let words = words();
+        let shard = AtomicShard::new(&words, SHARD);
+        words[STATE].store(State::PUBLISHED | State::FROZEN, MemoryOrder::Full);
+        let account = || {
+            [
+                shard.adjust(0, 50),
+                shard.charge(0),
+                shard.charge(1),
+                shard.uncharge(1),
+            ]
+        };
+        let short = Outcome::Short;
+        assert_eq!(account(), [REFUSED, short, REFUSED, REFUSED]);
+        assert_eq!((shard.room(), charged(&words)), (0, 0));
+        words[STATE].store(State::CLEAN, MemoryOrder::Full);
+        let done = Outcome::Unpublished {
+            shard: SHARD,
+            committed: true,
+        };
+        assert_eq!(account(), [done, short, done, done]);
+        assert_eq!(shard.add_fetch(FIRST_STATISTIC, -4), (done, -4));
+        assert_eq!((shard.room(), charged(&words)), (50, 0));
+        assert_eq!(words[STATE].load(MemoryOrder::Full), State::CLEAN);
+    }
+
+    #[test]
+    fn an_operation_counts_itself_while_it_is_under_way() {
+        let words = words();
+        let shard = AtomicShard::new(&words, SHARD);
+        let mut was_busy = false;
+        let outcome = shard.account(|shard| {
+            was_busy = shard.is_busy();
+            false
+        });
+        assert_eq!((outcome, was_busy), (Outcome::Short, true));
+        assert!(!shard.is_busy());
+    }
+}

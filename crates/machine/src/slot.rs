@@ -201,3 +201,44 @@ pub trait Slot: Clone + Send + Sync + 'static {
     /// Takes the whole room of a frozen, settled shard (or of a shard that no task can use any more), bytes.
     fn take_room(&self, shard: Shard) -> u64;
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_tag_changes_the_tag_alone() {
+        let all = State(u64::MAX);
+        for tag in [State::CLEAN, State::PUBLISHING, State::PUBLISHED] {
+            assert_eq!(
+                State(tag).with_tag(State::PUBLISHED),
+                State(State::PUBLISHED)
+            );
+            let state = all.with_tag(tag);
+            assert_eq!((state.tag(), state.0 | State::TAG), (tag, all.0));
+            assert_eq!(state.with_tag(State::TAG), all);
+        }
+    }
+
+    #[test]
+    fn a_cleaned_state_is_of_the_next_epoch_and_keeps_all_else() {
+        let epoch = |number: u64| number * State::EPOCH_ONE;
+        for others in [
+            0,
+            State::FROZEN,
+            3 * State::BUSY_ONE,
+            State::FROZEN | State::BUSY,
+        ] {
+            for tag in [State::CLEAN, State::PUBLISHING, State::PUBLISHED] {
+                for (before, after) in [(0, 1), (7, 8), (0xffff_ffff, 0)] {
+                    let cleaned = State(others | tag | epoch(before)).cleaned();
+                    assert_eq!(cleaned, State(others | epoch(after)));
+                    assert_eq!(
+                        (cleaned.tag(), cleaned.epoch()),
+                        (State::CLEAN, epoch(after))
+                    );
+                }
+            }
+        }
+    }
+}

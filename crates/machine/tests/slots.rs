@@ -362,3 +362,21 @@ fn slots_do_not_overlap() {
         }
     }
 }
+
+/// Sections have a short form, and the other backends have none.
+#[test]
+fn the_short_forms_charge_where_there_are_sections() {
+    let host = host();
+    let (slot, shard) = bounded_slot(host, 0, 100);
+    let is_short = host.report().backend == Backend::Rseq;
+    assert_eq!(
+        [101, 100, 1].map(|bytes| slot.charge_at_once(bytes)),
+        [false, is_short, false]
+    );
+    assert_eq!(slot.room(shard), if is_short { 0 } else { 100 });
+    assert_eq!(
+        [101, 60, 41].map(|bytes| slot.uncharge_at_once(bytes)),
+        [false, is_short, false]
+    );
+    assert_eq!(slot.room(shard), if is_short { 60 } else { 100 });
+}

@@ -233,3 +233,39 @@ fn bounds_and_turns_are_kept() {
 fn too_much_for_a_cpu() {
     let _ = host().stacks(&[4_000, 4_001]);
 }
+
+/// The free words of a list are its user's: each is a word of its own, and no operation on blocks looks at them.
+#[test]
+fn free_words_are_apart_from_all_else() {
+    use bursar_machine::pages::StackWord;
+    use bursar_machine::{AtomicWord, MemoryOrder};
+    const WORDS: [StackWord; 4] = [
+        StackWord::First,
+        StackWord::Second,
+        StackWord::Third,
+        StackWord::Last,
+    ];
+    let host = host();
+    let stacks = host.stacks(&[2, 3]).unwrap();
+    hop(0);
+    for list in [0, 1] {
+        battery::set_bounds(&host, &stacks, list, Bounds::up_to(2));
+    }
+    let places: Vec<_> = battery::shards(&host)
+        .flat_map(|shard| [0, 1].map(|list| (shard, list)))
+        .flat_map(|(shard, list)| WORDS.map(|word| stacks.word(shard, list, word)))
+        .collect();
+    for (number, word) in (0..).zip(&places) {
+        word.store(u64::MAX - number, MemoryOrder::Full);
+    }
+    for list in [0, 1] {
+        assert_eq!(battery::sum(&host, &stacks, list, |head| head), 0);
+        let mut blocks = battery::pages(&host, 3);
+        assert_eq!(stacks.push_many(list, &mut blocks), 2);
+        let block = stacks.pop(list).unwrap();
+        assert!(stacks.push(list, block).is_ok());
+    }
+    for (number, word) in (0..).zip(&places) {
+        assert_eq!(word.load(MemoryOrder::Full), u64::MAX - number);
+    }
+}

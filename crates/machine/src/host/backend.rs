@@ -80,3 +80,15 @@ pub(super) fn system_cpu() -> Option<usize> {
 pub(super) fn system_cpu() -> Option<usize> {
     None
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn backends_are_shown_by_name() {
+        let shown = Backend::ALL.map(|backend| backend.to_string());
+        assert_eq!(shown, ["rseq", "percpu-atomic", "sharded"]);
+        assert_eq!(shown, Backend::ALL.map(Backend::name));
+    }
+}

@@ -819,4 +819,38 @@ mod tests {
             );
         }
     }
+
+    #[test]
+    fn a_file_that_is_there_and_cannot_be_read_is_no_missing_limit() {
+        let fake = Fake::unified("0::/web\n", "/", "fs");
+        // A directory in its place, because a file without permissions is readable to root.
+        fake.write("fs/web/memory.max/file", "");
+        match fake.read().unwrap_err() {
+            CgroupError::Unreadable { file, kind, .. } => {
+                assert_eq!(file, fake.0.join("fs/web/memory.max"));
+                assert_ne!(kind, io::ErrorKind::NotFound);
+            }
+            other => panic!("{other}"),
+        }
+    }
+
+    #[test]
+    fn limits_of_many_terabytes_are_limits() {
+        let fake = Fake::unified("0::/web\n", "/", "fs");
+        for shift in [40, 50, 60] {
+            let max = 1_u64 << shift;
+            fake.write("fs/web/memory.max", &format!("{max}\n"));
+            assert_eq!(fake.read().unwrap().max, Some(max));
+        }
+    }
+
+    #[test]
+    fn the_memory_of_this_process_is_within_its_limit() {
+        let limits = CgroupMemory::of_this_process().and_then(|cgroup| cgroup.read());
+        let max = limits.ok().and_then(|limits| limits.max);
+        assert_eq!(cgroup_max().map(|(max, _)| max), max);
+        let bytes = memory_bytes();
+        assert!(bytes <= max.unwrap_or(u64::MAX));
+        assert!(bytes >= max.unwrap_or(64 << 20).min(64 << 20), "{bytes}");
+    }
 }

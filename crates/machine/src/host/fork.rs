@@ -196,3 +196,34 @@ fn end() {
         FORKING.store(0, Ordering::Release);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::sync::Barrier;
+
+    use super::*;
+
+    #[test]
+    fn threads_do_not_all_share_one_counter() {
+        const THREADS: usize = 8;
+        // Threads that have ended leave their address to others.
+        let all_live = Barrier::new(THREADS);
+        let here = || {
+            let here = place();
+            all_live.wait();
+            here
+        };
+        let places: BTreeSet<usize> = std::thread::scope(|scope| {
+            let threads = std::array::from_fn::<_, THREADS, _>(|number| {
+                // Different sizes, so that the addresses do not follow one another at equal distances.
+                let size = (128 + 52 * number) << 10;
+                let builder = std::thread::Builder::new().stack_size(size);
+                builder.spawn_scoped(scope, here).unwrap()
+            });
+            threads.map(|thread| thread.join().unwrap()).into()
+        });
+        assert!(places.iter().all(|&place| place < COUNTERS));
+        assert!(places.len() > 1, "{places:?}");
+    }
+}

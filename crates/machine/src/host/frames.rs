@@ -146,10 +146,8 @@ fn map(bytes: usize) -> Result<NonNull<u8>, ReserveError> {
             libc::munmap(address, before);
         }
         let base = base.add(before);
-        let behind = SPAN_BYTES - before;
-        if behind > 0 {
-            libc::munmap(base.add(bytes).as_ptr().cast(), behind);
-        }
+        // Less than the padding is before the aligned part, so some of it is behind.
+        libc::munmap(base.add(bytes).as_ptr().cast(), SPAN_BYTES - before);
         Ok(base)
     }
 }
@@ -522,5 +520,85 @@ mod tests {
             error.to_string(),
             "no node 3: this machine has nodes 0 to 1"
         );
+    }
+
+    #[test]
+    fn an_error_tells_how_many_pages_can_still_be_numbered() {
+        let error = reserve(&ReserveOptions::pages(u64::MAX), 1).unwrap_err();
+        let ReserveError::TooLarge { pages, available } = error else {
+            panic!("{error}");
+        };
+        assert_eq!(pages, u64::MAX);
+        assert!(available > 1 << 30, "most of 2^31: {available}");
+        assert!(available.is_multiple_of(u64::from(SPAN_PAGES)));
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn only_limits_that_there_are_explain_a_refusal() {
+        let limits = std::fs::read_to_string("/proc/self/limits").unwrap();
+        let is_limited = |name: &str| {
+            let line = limits.lines().find_map(|line| line.strip_prefix(name));
+            !line.unwrap().trim_start().starts_with("unlimited")
+        };
+        let strict = std::fs::read_to_string("/proc/sys/vm/overcommit_memory");
+        let is_strict = strict.is_ok_and(|mode| mode == "2\n");
+        let error = io::Error::from(io::ErrorKind::OutOfMemory);
+        let reason = why_refused(&error, 4096);
+        assert!(reason.starts_with(&error.to_string()), "{reason}");
+        let space = is_limited("Max address space");
+        let data = is_limited("Max data size");
+        assert_eq!(reason.contains("RLIMIT_AS"), space, "{reason}");
+        assert_eq!(reason.contains("RLIMIT_DATA"), data && !space, "{reason}");
+        let is_unknown = reason.ends_with("for 4096 bytes");
+        assert_eq!(is_unknown, !(space || data || is_strict), "{reason}");
+    }
+
+    /// The test above where each limit is set, to more than there is.
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn each_limit_explains_a_refusal() {
+        let test = "host::frames::tests::only_limits_that_there_are_explain_a_refusal";
+        for flag in ["-v", "-d"] {
+            // It fails only where there is a limit already.
+            let limit = format!("ulimit -S {flag} 4000000000000; exec \"$0\" --exact {test}");
+            let program = std::env::current_exe().unwrap();
+            let output = std::process::Command::new("sh")
+                .args(["-c".as_ref(), limit.as_ref(), program.as_os_str()])
+                .output()
+                .unwrap();
+            let text = String::from_utf8_lossy(&output.stdout);
+            assert!(
+                output.status.success() && text.contains("1 passed"),
+                "{text}"
+            );
+        }
+    }
+
+    /// No machine has the node, and the kernel reads the whole mask, so it refuses.
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn memory_is_not_bound_to_a_node_that_does_not_exist() {
+        let (frames, _) = reserved(1);
+        for node in [1022, 1023, 1024] {
+            for binding in [NodeBinding::Preferred, NodeBinding::Strict] {
+                let mut options = ReserveOptions::pages(1);
+                (options.node, options.binding) = (node, binding);
+                let error = bind(frames.base, SPAN_BYTES, &options).unwrap_err();
+                let ReserveError::CannotBind {
+                    node: named,
+                    reason,
+                } = error
+                else {
+                    panic!("{error}");
+                };
+                assert_eq!(named, node);
+                assert_eq!(reason.contains("above 1,023"), node > 1023, "{reason}");
+                let reserved = reserve(&options, 2000);
+                assert_eq!(reserved.is_err(), binding == NodeBinding::Strict);
+                options.binding = NodeBinding::None;
+                assert_eq!(bind(frames.base, SPAN_BYTES, &options), Ok(()));
+            }
+        }
     }
 }

@@ -573,3 +573,18 @@ fn membarrier_command(command: libc::c_int) -> bool {
     // SAFETY: membarrier takes three integers and touches no memory of the caller.
     unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fences_pass_where_the_kernel_has_them() {
+        // SAFETY: as in `membarrier_command`; the kernel only tells which commands it has.
+        let commands =
+            unsafe { libc::syscall(libc::SYS_membarrier, libc::MEMBARRIER_CMD_QUERY, 0, 0) };
+        let fence = libc::c_long::from(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED_RSEQ);
+        let has_fence = commands > 0 && commands & fence != 0;
+        assert_eq!([register_membarrier(), membarrier()], [has_fence; 2]);
+    }
+}

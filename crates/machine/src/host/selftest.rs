@@ -88,3 +88,43 @@ pub(super) fn count_across_cpus() -> Result<String, Failure> {
         format!("{expected} additions, none lost; threads could not be moved between CPUs")
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host;
+
+    #[test]
+    fn failures_are_explained() {
+        let lost = Failure::Lost {
+            expected: 14_400,
+            counted: 14_399,
+        };
+        assert_eq!(lost.to_string(), "counted 14399 of 14400 additions");
+        let memory = Failure::Memory(OutOfMemory);
+        assert_eq!(memory.to_string(), OutOfMemory.to_string());
+    }
+
+    #[test]
+    fn the_result_tells_whether_threads_were_moved() {
+        host::report();
+        let count = || count_across_cpus().unwrap();
+        let cpus = topology::allowed_cpus();
+        let on_one_cpu = || (topology::pin_to(cpus[0]).is_ok(), count());
+        let (can_move, on_one_cpu) =
+            std::thread::scope(|scope| scope.spawn(on_one_cpu).join().unwrap());
+        let stayed = "additions, none lost; threads could not be moved between CPUs";
+        assert!(on_one_cpu.ends_with(stayed), "{on_one_cpu}");
+        let moved = format!(
+            "additions by threads moved across {} CPUs, none lost",
+            cpus.len()
+        );
+        let expected = if can_move && cpus.len() > 1 {
+            &*moved
+        } else {
+            stayed
+        };
+        let on_all = count();
+        assert!(on_all.ends_with(expected), "{on_all}");
+    }
+}

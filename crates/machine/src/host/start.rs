@@ -238,3 +238,52 @@ fn try_backend(backend: Backend, cpus: usize, checks: &mut Vec<Check>) -> Result
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host;
+
+    /// A backend that loses counts is not chosen, so nothing else would fail.
+    #[test]
+    fn no_backend_that_is_tried_loses_counts() {
+        let mut checks = host::report().checks.iter();
+        let lost = checks.find(|check| check.name.starts_with("migrating count") && !check.passed);
+        assert!(lost.is_none(), "{lost:?}");
+    }
+
+    #[test]
+    fn each_error_says_what_is_wrong() {
+        let reason = || "a reason".to_owned();
+        let backend = Backend::Rseq;
+        let (name, value) = ("abacus".to_owned(), "2k".to_owned());
+        for (error, parts) in [
+            (
+                StartError::UnknownBackend { name },
+                ["BURSAR_BACKEND=abacus", "percpu-atomic"],
+            ),
+            (
+                StartError::Unavailable {
+                    backend,
+                    reason: reason(),
+                },
+                ["BURSAR_BACKEND=rseq", "a reason"],
+            ),
+            (
+                StartError::NoBackend { reason: reason() },
+                ["no backend", "a reason"],
+            ),
+            (
+                StartError::BadCpus { value },
+                ["BURSAR_CPUS=2k", "1 to 1024"],
+            ),
+            (
+                StartError::NoForkHandlers { reason: reason() },
+                ["fork", "a reason"],
+            ),
+        ] {
+            let text = error.to_string();
+            assert!(parts.iter().all(|part| text.contains(part)), "{text}");
+        }
+    }
+}

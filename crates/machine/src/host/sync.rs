@@ -434,4 +434,66 @@ mod tests {
         threads_take_turns_at::<HostMutex<u64>>();
         threads_take_turns_at::<HostSpin<u64>>();
     }
+
+    /// `waited` tells the time of the kind of wait that the lock notes.
+    fn waits_are_counted_and_timed_at<L: Lock<u64>>(waited: fn(LockWaits) -> u64) {
+        let lock = L::new(0);
+        drop(lock.lock());
+        let held = lock.lock();
+        assert!(lock.try_lock().is_none());
+        drop(held);
+        assert_eq!(lock.waits(), 0, "none had to wait");
+        let mut rounds = 0;
+        // A clock that ticks seldom may miss a wait.
+        while !a_wait_is_timed(&lock, waited) {
+            rounds += 1;
+            assert_eq!(lock.waits(), rounds);
+            assert!(rounds < 500, "no wait was timed");
+        }
+    }
+
+    /// Lets one thread wait for the lock, and returns whether it has waited for some time.
+    fn a_wait_is_timed<L: Lock<u64>>(lock: &L, waited: fn(LockWaits) -> u64) -> bool {
+        let before = lock.waits();
+        let held = lock.lock();
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| {
+                drop(lock.lock());
+                let waits = lock_waits();
+                assert_eq!(waits.all_ns(), waited(waits), "no other kind");
+                waited(waits) > 0
+            });
+            crate::busy_wait(|| lock.waits() > before, relax);
+            drop(held);
+            waiter.join().unwrap()
+        })
+    }
+
+    #[test]
+    fn waits_are_counted_and_timed() {
+        waits_are_counted_and_timed_at::<HostMutex<u64>>(|waits| waits.sleep_ns);
+        waits_are_counted_and_timed_at::<HostSpin<u64>>(|waits| waits.spin_ns);
+    }
+
+    #[test]
+    fn an_event_lets_all_go_on_once_it_has_happened() {
+        const WAITERS: u64 = 2;
+        let (event, began, happened) =
+            (HostEvent::new(), AtomicU64::new(0), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            for _ in 0..WAITERS {
+                scope.spawn(|| {
+                    began.fetch_add(1, Ordering::Relaxed);
+                    event.wait();
+                    assert!(happened.load(Ordering::Relaxed), "it went on too soon");
+                });
+            }
+            crate::busy_wait(|| began.load(Ordering::Relaxed) == WAITERS, relax);
+            // They have time to go on too soon.
+            (0..2 * crate::GIVE_WAY).for_each(relax);
+            happened.store(true, Ordering::Relaxed);
+            event.set();
+        });
+        event.wait();
+    }
 }

@@ -57,4 +57,11 @@ mod tests {
         assert_eq!(kinds, [spin, spin, give, give, sleep, sleep]);
         assert_eq!(pause(GIVE_WAY), give, "code counts on this");
     }
+
+    #[test]
+    fn a_task_spins_for_some_rounds_before_it_sleeps() {
+        use crate::Machine;
+        let spins = crate::Host::start().unwrap().spins();
+        assert!((1..=GIVE_WAY).contains(&spins), "{spins}");
+    }
 }

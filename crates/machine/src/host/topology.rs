@@ -1,18 +1,13 @@
 //! CPUs and nodes of the host, and the CPUs on which a thread may run.
 
-/// Highest possible CPU number plus one. CPU numbers may have gaps; a shard for a CPU that never comes costs nothing.
-#[cfg(target_os = "linux")]
+/// Highest possible CPU number plus one, or the number of CPUs where the system has no list. CPU numbers may have gaps; a shard for a CPU
+/// that never comes costs nothing.
 pub(super) fn possible_cpus() -> usize {
     let listed = std::fs::read_to_string("/sys/devices/system/cpu/possible")
         .ok()
         .and_then(|text| parse_list(text.trim()).into_iter().max())
         .map(|highest| highest + 1);
-    listed.unwrap_or_else(online_cpus).max(1)
-}
-
-#[cfg(not(target_os = "linux"))]
-pub(super) fn possible_cpus() -> usize {
-    online_cpus()
+    listed.unwrap_or_else(online_cpus)
 }
 
 fn online_cpus() -> usize {
@@ -150,5 +145,12 @@ mod tests {
     fn this_machine_has_cpus() {
         assert!(possible_cpus() >= allowed_cpus().len().min(1));
         assert_eq!(node_of_cpus(2).len(), 2);
+    }
+
+    #[test]
+    fn each_allowed_cpu_is_a_possible_one() {
+        let highest = allowed_cpus().into_iter().max();
+        assert!(highest.is_some_and(|highest| highest < possible_cpus()));
+        assert!((1..=possible_cpus()).contains(&online_cpus()));
     }
 }

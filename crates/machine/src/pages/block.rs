@@ -450,4 +450,15 @@ mod tests {
         assert_eq!(span.take().unwrap().pfn(), Pfn(3072));
         assert_eq!((span.take(), span.pages()), (None, 0));
     }
+
+    #[test]
+    fn orders_have_indexes_and_those_beyond_the_largest_are_named() {
+        for order in 0..=MAX_ORDER {
+            let order = Order::try_new(order).unwrap();
+            assert_eq!(order.index(), usize::from(order.get()));
+            assert_eq!(order.bytes(), order.pages() as usize * PAGE_BYTES);
+        }
+        let error = Order::try_new(MAX_ORDER + 1).unwrap_err();
+        assert_eq!(error.to_string(), "order 11 is above 10, the largest");
+    }
 }

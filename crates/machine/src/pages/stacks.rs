@@ -231,3 +231,20 @@ pub trait BlockStacks: Clone + Send + Sync + 'static {
         blocks: &mut Vec<Block>,
     ) -> usize;
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_largest_floors_are_those_of_frozen_lists() {
+        let with_floor = |floor| Bounds { limit: 0, floor };
+        let frozen = [Bounds::FREEZING, Bounds::TAKING, Bounds::FROZEN];
+        assert!(frozen.into_iter().all(Bounds::is_frozen));
+        let [freezing, taking, alone] = frozen.map(Bounds::bits);
+        assert!(freezing != taking && freezing != alone && taking != alone);
+        for floor in [0, 1, u32::MAX / 2, u32::MAX - 3] {
+            assert!(!with_floor(floor).is_frozen(), "{floor}");
+        }
+    }
+}
