@@ -41,9 +41,13 @@ fn this_process() {
 
 /// Runs [`this_process`] in a process with that variable, and returns what it says.
 fn with(variable: &str, value: &str) -> String {
+    with_all(&[(variable, value)])
+}
+
+fn with_all(variables: &[(&str, &str)]) -> String {
     let output = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "this_process", "--nocapture"])
-        .env(variable, value)
+        .envs(variables.iter().copied())
         .output()
         .unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
@@ -71,6 +75,20 @@ fn backends_by_name() {
         text.contains("BURSAR_BACKEND=abacus: no such backend"),
         "{text}"
     );
+}
+
+/// A C library that is told not to register sections has none, whatever else this machine lacks.
+#[test]
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+fn sections_need_the_c_library() {
+    let variables = [
+        ("BURSAR_BACKEND", "rseq"),
+        ("GLIBC_TUNABLES", "glibc.pthread.rseq=0"),
+    ];
+    let said = with_all(&variables);
+    let reasons = ["did not register rseq", "__rseq_offset"];
+    let is_known = reasons.iter().any(|reason| said.contains(reason));
+    assert!(said.contains("not available here") && is_known, "{said}");
 }
 
 #[test]

@@ -120,6 +120,13 @@ fn the_room_bounds_charges_and_the_cap_bounds_uncharges() {
     for by in [-50, 50] {
         assert_eq!(slot.adjust(shard, by, by), Done);
     }
+    // Any thread may adjust the shard of those without a CPU.
+    let extra = Shard(host.cpus() as u32);
+    slot.word(extra, STATE)
+        .store(State::PUBLISHED, MemoryOrder::Full);
+    for by in [7, -7] {
+        assert_eq!(slot.adjust(extra, by, by), Done);
+    }
     assert_eq!(sum(host, &slot, CHARGED), 0);
 }
 

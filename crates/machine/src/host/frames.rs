@@ -601,4 +601,36 @@ mod tests {
             }
         }
     }
+
+    /// The kernel keeps the advice as a flag of the mapping, if it has huge pages.
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn the_kernel_knows_whether_pages_may_be_huge() {
+        if !std::path::Path::new("/sys/kernel/mm/transparent_hugepage").exists() {
+            return;
+        }
+        for (huge_pages, flag) in [(HugePages::Advise, "hg"), (HugePages::Never, "nh")] {
+            let mut options = ReserveOptions::pages(1);
+            options.huge_pages = huge_pages;
+            let (frames, _) = reserve(&options, 1).unwrap();
+            let base = frames.base.as_ptr() as usize;
+            let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+            let mut is_ours = false;
+            let flags = maps.lines().find_map(|line| {
+                let address = |text| usize::from_str_radix(text, 16).ok();
+                let range = line
+                    .split(' ')
+                    .next()
+                    .and_then(|range| range.split_once('-'));
+                if let Some((Some(start), Some(end))) =
+                    range.map(|(start, end)| (address(start), address(end)))
+                {
+                    is_ours = (start..end).contains(&base);
+                }
+                line.strip_prefix("VmFlags:").filter(|_| is_ours)
+            });
+            let flags: Vec<&str> = flags.unwrap().split_whitespace().collect();
+            assert!(flags.contains(&flag), "{flag} in {flags:?}");
+        }
+    }
 }

@@ -134,6 +134,27 @@ mod tests {
         }
     }
 
+    #[test]
+    fn errors_say_what_is_missing() {
+        let file = || PathBuf::from("/proc/self/statm");
+        let unreadable = ResidentError::Unreadable {
+            file: file(),
+            kind: std::io::ErrorKind::NotFound,
+            message: "not there".to_owned(),
+        };
+        let malformed = ResidentError::Malformed {
+            file: file(),
+            text: "1 x".to_owned(),
+        };
+        for (error, says) in [
+            (ResidentError::Unsupported, "on Linux only"),
+            (unreadable, "cannot read /proc/self/statm: not there"),
+            (malformed, "1 x"),
+        ] {
+            assert!(error.to_string().contains(says), "{error}");
+        }
+    }
+
     #[cfg(target_os = "linux")]
     #[test]
     fn touched_memory_is_resident() {

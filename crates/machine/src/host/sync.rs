@@ -458,9 +458,11 @@ mod tests {
         let held = lock.lock();
         std::thread::scope(|scope| {
             let waiter = scope.spawn(|| {
+                let began_ns = now_ns();
                 drop(lock.lock());
                 let waits = lock_waits();
                 assert_eq!(waits.all_ns(), waited(waits), "no other kind");
+                assert!(waited(waits) <= now_ns() - began_ns);
                 waited(waits) > 0
             });
             crate::busy_wait(|| lock.waits() > before, relax);

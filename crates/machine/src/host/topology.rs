@@ -147,6 +147,18 @@ mod tests {
         assert_eq!(node_of_cpus(2).len(), 2);
     }
 
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn the_kernel_tells_the_same() {
+        let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+        let allowed = status
+            .lines()
+            .find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+        assert_eq!(allowed_cpus(), parse_list(allowed.unwrap().trim()));
+        let about = std::fs::read_to_string("/proc/cpuinfo").unwrap();
+        assert_eq!(cpu_model(), model(&about));
+    }
+
     #[test]
     fn each_allowed_cpu_is_a_possible_one() {
         let highest = allowed_cpus().into_iter().max();
