@@ -20,9 +20,13 @@ const ENCRYPT: [u32; 2] = [80_877_103, 80_877_104];
 
 /// Accepts a connection. While none can be accepted, it waits a moment between tries: nothing tells when files can be opened again.
 pub async fn accept(listener: &TcpListener) -> TcpStream {
+    accept_from(|| listener.accept()).await.0
+}
+
+async fn accept_from<T, F: Future<Output = io::Result<T>>>(next: impl Fn() -> F) -> T {
     loop {
-        match listener.accept().await {
-            Ok((stream, _)) => return stream,
+        match next().await {
+            Ok(accepted) => return accepted,
             Err(error) => {
                 // Such as too many open files.
                 eprintln!("sql-server: cannot accept: {error}");
@@ -154,6 +158,10 @@ pub async fn closed(stream: &TcpStream) {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+    use std::future::{poll_fn, ready};
+    use std::pin::pin;
+
     use super::*;
 
     async fn wire() -> Wire {
@@ -162,6 +170,23 @@ mod tests {
             .await
             .unwrap();
         Wire::new(Arc::new(stream))
+    }
+
+    #[tokio::test]
+    async fn a_listener_that_fails_is_tried_again_after_a_moment() {
+        let tries = Cell::new(0);
+        let next = || {
+            tries.set(tries.get() + 1);
+            ready(match tries.get() {
+                1 | 2 => Err(io::Error::other("too many open files")),
+                _ => Ok("a connection"),
+            })
+        };
+        let mut accepted = pin!(accept_from(next));
+        let polled = poll_fn(|context| Poll::Ready(accepted.as_mut().poll(context).is_pending()));
+        assert!(polled.await);
+        assert_eq!(tries.get(), 1, "it waits, and does not spin");
+        assert_eq!((accepted.await, tries.get()), ("a connection", 3));
     }
 
     fn untyped(code: u32, rest: &[u8]) -> Vec<u8> {
