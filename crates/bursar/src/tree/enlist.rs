@@ -200,7 +200,7 @@ mod tests {
         std::thread::scope(|scope| {
             let held = children.lock();
             let maker = scope.spawn(|| make_roster(&tree, ROOT));
-            while children.waits() == before {
+            while children.waits() == before && !maker.is_finished() {
                 std::thread::yield_now();
             }
             happens(&tree, group);

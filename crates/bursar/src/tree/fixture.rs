@@ -34,6 +34,8 @@ pub(super) fn tree_of(
 ) -> Tree<Host> {
     pin_to(allowed_cpus()[0]).expect("the CPU is allowed");
     let machine = Host::start().expect("the host starts");
+    let own = machine.current_shard().index();
+    assert!(own < machine.cpus(), "BURSAR_CPUS leaves this CPU no shard");
     let layout = Layout::new(statistics, machine.nodes()).expect("the statistics can be used");
     let tree = Tree::new(
         machine,

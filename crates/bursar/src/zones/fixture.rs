@@ -2,7 +2,7 @@
 
 use bursar_machine::host::{allowed_cpus, pin_to};
 use bursar_machine::pages::{Block, BlockStacks, Order};
-use bursar_machine::{Machine, Shard};
+use bursar_machine::{Host, Machine, Shard};
 
 use super::alloc::Begun;
 use super::tuned::Tuned;
@@ -12,10 +12,12 @@ use super::{PageOptions, Watermarks, Zones};
 /// Number of blocks that move at a time.
 pub(super) const BATCH: usize = 16;
 
-/// Options of a zone that no allocation finds short. Its lists hold 64 single pages at least, and many more at most.
+/// Options of a zone that no allocation finds short. Its lists hold 64 single pages at least, and four times as many at most.
 pub(super) fn options() -> PageOptions {
+    let cpus = Host::start().expect("the host starts").cpus() as u64;
     PageOptions {
-        bytes_per_node: Some(4 << 30),
+        // A list may hold an eighth of its CPU's share.
+        bytes_per_node: Some(cpus * (8 << 20)),
         batch: Some(BATCH as u32),
         watermarks: Some(Watermarks {
             min: 0,

@@ -24,6 +24,7 @@ const FREE_WORDS: usize = 2;
 /// Index of the lock of a list without sections.
 const LOCK: usize = FREE_WORDS + StackWord::Last as usize + 1;
 
+// No change of these constants lets the lock and a free word be one.
 const _: () = assert!(FREE_WORDS + (StackWord::Last as usize) < LOCK && LOCK < HEADER_WORDS);
 const _: () = assert!((LISTS_MAX * HEADER_WORDS + LIST_BLOCKS_MAX) * 8 <= STRIDE);
 

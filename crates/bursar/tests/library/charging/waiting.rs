@@ -354,6 +354,16 @@ fn a_lower_limit_elsewhere_ends_a_wait_in_vain() {
     assert_eq!(task.wakes(), 1);
     assert_refused(&mut task, "/");
     drop(held);
+    // It waits in the root itself.
+    let root = memory.root();
+    memory.set_max(units(10));
+    let held = root.try_charge(9 * UNIT).unwrap();
+    let mut tasks = [wait(&root, 2), wait(&root, 4)];
+    assert!(tasks.iter_mut().all(|task| task.poll().is_pending()));
+    memory.set_max(units(3));
+    assert_eq!(tasks.each_ref().map(Task::wakes), [0, 1]);
+    assert_refused(&mut tasks[1], "/");
+    drop(held);
 }
 
 #[test]
