@@ -59,9 +59,14 @@ impl<M: Machine> Tree<M> {
         };
         // The own part comes first, because a forked child sums the other parts from it.
         add(index, self.layout.eager + word);
-        // A group has at no moment less than its children together: an addition comes from above, and a subtraction from below.
+        self.in_order(index, delta, |at| add(at, word));
+    }
+
+    /// Calls `add` with a group and all above it. A group has at no moment less than its children together: an addition comes from above,
+    /// and a subtraction from below.
+    fn in_order(&self, index: u32, delta: i64, add: impl FnMut(u32)) {
         if delta < 0 {
-            return self.chain(index).for_each(|at| add(at, word));
+            return self.chain(index).for_each(add);
         }
         let mut way = [ROOT; LEVELS];
         let len = way
@@ -69,7 +74,7 @@ impl<M: Machine> Tree<M> {
             .zip(self.chain(index))
             .map(|(to, at)| *to = at);
         let len = len.count();
-        way[..len].iter().rev().for_each(|&at| add(at, word));
+        way[..len].iter().rev().copied().for_each(add);
     }
 
     /// Adds, and reports to the ancestors when the unreported part has reached the batch.
@@ -256,6 +261,20 @@ mod tests {
         };
         assert_eq!(read(group), [(5, 5), (-7, -7)]);
         assert_eq!(read(ROOT), [(5, 0), (93, 100)]);
+    }
+
+    #[test]
+    fn eager_additions_come_from_above_and_subtractions_from_below() {
+        let tree = tree();
+        let tenant = child(&tree, ROOT, "tenant");
+        let query = child(&tree, tenant, "query");
+        let order = |delta| {
+            let mut order = Vec::new();
+            tree.in_order(query, delta, |at| order.push(at));
+            order
+        };
+        assert_eq!(order(1), [ROOT, tenant, query]);
+        assert_eq!(order(-1), [query, tenant, ROOT]);
     }
 
     /// As in a forked child: the thread that was on its way to the root is gone.
