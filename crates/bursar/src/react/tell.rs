@@ -212,7 +212,7 @@ mod tests {
     use super::*;
     use crate::Memory;
 
-    /// What is left to tell, after it was set to `untold` and `tell` has run.
+    /// The mark that is left after it was set to `untold` and `tell` has run.
     fn left(untold: u64, tell: impl FnOnce(&Core<bursar_machine::Host>)) -> u64 {
         let memory = Memory::host().unwrap();
         let root = memory.root();

@@ -486,7 +486,7 @@ mod tests {
         }
     }
 
-    /// What is added and not published yet is published by the fold that finds it. A fold that finds nothing publishes nothing.
+    /// A fold publishes the updates that it finds unpublished. A fold that finds nothing publishes nothing.
     #[test]
     fn folded_numbers_are_marked_up_to_the_root() {
         let tree = tree();
