@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::io;
 use std::process::{Command, ExitStatus, Stdio};
-use std::sync::mpsc::Receiver;
+use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Duration;
 
@@ -13,24 +13,13 @@ use serde::Serialize;
 /// Time between SIGTERM and SIGKILL.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// Reasons to look at something before the next poll.
-pub enum Message {
-    Interrupted,
-    /// The command ended, with this status.
-    Ended(io::Result<ExitStatus>),
-}
-
-/// The end of the run.
-pub enum End {
-    Time,
-    Interrupted,
-    Command(io::Result<ExitStatus>),
-}
-
-/// A command that was started.
+/// A command that was started. Dropping it ends it.
 pub struct Running {
     words: Vec<String>,
     pid: u32,
+    /// Its status, once it has ended.
+    status: Receiver<io::Result<ExitStatus>>,
+    is_over: bool,
 }
 
 /// A command that ended.
@@ -51,7 +40,7 @@ impl Running {
     pub fn start(
         program: &OsString,
         arguments: &[OsString],
-        ended: impl FnOnce(io::Result<ExitStatus>) + Send + 'static,
+        ended: impl FnOnce() + Send + 'static,
     ) -> io::Result<Self> {
         // Standard output holds the document alone.
         let mut command = Command::new(program);
@@ -60,49 +49,93 @@ impl Running {
             .stdout(Stdio::from(io::stderr()))
             .spawn()?;
         let pid = child.id();
-        thread::spawn(move || ended(child.wait()));
+        let (sender, status) = channel();
+        thread::spawn(move || {
+            // Nobody asks after the end of a run that failed.
+            let _ = sender.send(child.wait());
+            ended();
+        });
         let words = [program].into_iter().chain(arguments);
         Ok(Self {
             words: words
                 .map(|word| word.to_string_lossy().into_owned())
                 .collect(),
             pid,
+            status,
+            is_over: false,
         })
     }
 
     /// Ends the command unless it has ended, and says how.
-    pub fn end(self, end: End, messages: &Receiver<Message>) -> Ended {
-        let (status, was_stopped) = match end {
-            End::Command(status) => (Some(status), false),
-            End::Time | End::Interrupted => {
-                process::terminate(self.pid);
-                let status = ended(messages, GRACE).or_else(|| {
-                    process::kill(self.pid);
-                    ended(messages, GRACE)
-                });
-                (status, true)
-            }
-        };
+    pub fn end(mut self) -> Ended {
+        let (status, was_stopped) = self.stop();
         let said = match &status {
             Some(Ok(status)) => status.to_string(),
             Some(Err(error)) => error.to_string(),
             None => "did not end".to_owned(),
         };
         Ended {
-            words: self.words,
+            words: std::mem::take(&mut self.words),
             code: status.and_then(Result::ok).and_then(|status| status.code()),
             status: said,
             was_stopped,
         }
     }
+
+    /// The command's status, and whether it was stopped here. `None` if it ends neither by SIGTERM nor by SIGKILL.
+    fn stop(&mut self) -> (Option<io::Result<ExitStatus>>, bool) {
+        self.is_over = true;
+        if let Ok(status) = self.status.try_recv() {
+            return (Some(status), false);
+        }
+        process::terminate(self.pid);
+        let status = self.status.recv_timeout(GRACE).or_else(|_| {
+            process::kill(self.pid);
+            self.status.recv_timeout(GRACE)
+        });
+        (status.ok(), true)
+    }
 }
 
-/// The command's status, if it ends within `patience`.
-fn ended(messages: &Receiver<Message>, patience: Duration) -> Option<io::Result<ExitStatus>> {
-    loop {
-        match messages.recv_timeout(patience).ok()? {
-            Message::Ended(status) => return Some(status),
-            Message::Interrupted => {}
+impl Drop for Running {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.stop();
         }
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str, ended: impl FnOnce() + Send + 'static) -> Running {
+        let arguments = ["-c", script].map(OsString::from);
+        Running::start(&"sh".into(), &arguments, ended).expect("a shell")
+    }
+
+    #[test]
+    fn a_run_that_fails_ends_its_command() {
+        let running = shell("exec sleep 600", || ());
+        let stat = format!("/proc/{}", running.pid);
+        assert!(std::fs::exists(&stat).expect("a file system"));
+        drop(running);
+        assert!(!std::fs::exists(&stat).expect("a file system"));
+    }
+
+    #[test]
+    fn a_command_that_ended_before_keeps_its_status() {
+        let (sender, ended) = channel();
+        let running = shell("exit 7", move || sender.send(()).expect("a receiver"));
+        ended.recv().expect("its end");
+        let ended = running.end();
+        assert_eq!((ended.code, ended.was_stopped), (Some(7), false));
+    }
+
+    #[test]
+    fn a_command_that_is_stopped_says_so() {
+        let ended = shell("exec sleep 600", || ()).end();
+        assert_eq!((ended.code, ended.was_stopped), (None, true));
+        assert!(ended.status.contains("15"), "{}", ended.status);
     }
 }

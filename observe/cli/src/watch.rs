@@ -20,7 +20,7 @@ use bursar_watch::system::now_ns;
 use bursar_watch::tracefs::{Janitor, Tracefs, Unavailable};
 use clap::Args;
 
-use crate::command::{End, Message, Running};
+use crate::command::Running;
 use crate::document::Document;
 use crate::form;
 use crate::recordings;
@@ -71,6 +71,14 @@ pub struct Watch {
     command: Vec<OsString>,
 }
 
+/// The end of a run.
+#[derive(PartialEq)]
+enum End {
+    Time,
+    Interrupted,
+    Command,
+}
+
 /// Length of a run without a command, seconds.
 const SECONDS: u64 = 10;
 /// Time between two reads of a probe.
@@ -97,7 +105,7 @@ pub fn watch(watch: &Watch, global: &Global) -> Result<ExitCode, Failure> {
     let mut session = Session::start(tracefs, mode).map_err(Failure::unavailable)?;
     let (sender, messages) = channel();
     let to_stop = sender.clone();
-    interruption::catch(move || to_stop.send(Message::Interrupted).is_ok())?;
+    interruption::catch(move || to_stop.send(End::Interrupted).is_ok())?;
 
     let command = start_command(&watch.command, &sender)?;
     let seconds = match (watch.seconds, &command) {
@@ -106,23 +114,15 @@ pub fn watch(watch: &Watch, global: &Global) -> Result<ExitCode, Failure> {
     };
     announce(&session, seconds, mode, global);
     let probing = probe.map(Probing::start);
-    let end = poll(&mut session, seconds, &messages);
+    // A trace that breaks off ends the command: it is dropped.
+    let end = poll(&mut session, seconds, &messages)?;
     let probe = probing.and_then(Probing::finish);
-    let seen = session.finish().map_err(Failure::unavailable);
-    let (end, mut seen) = match (end, seen) {
-        (Ok(end), Ok(seen)) => (end, seen),
-        (Err(error), _) | (_, Err(error)) => {
-            if let Some(running) = command {
-                running.end(End::Interrupted, &messages);
-            }
-            return Err(error);
-        }
-    };
+    let mut seen = session.finish().map_err(Failure::unavailable)?;
     if let Some(probe) = probe {
         probe.finish(&mut seen);
     }
-    let is_interrupted = matches!(end, End::Interrupted);
-    let ended = command.map(|running| running.end(end, &messages));
+    let is_interrupted = end == End::Interrupted;
+    let ended = command.map(Running::end);
     let document = Document::new(&seen, ended, is_interrupted);
     if watch.redact {
         recording::redact(&mut seen);
@@ -164,14 +164,14 @@ fn janitor(tracefs: &Tracefs) -> Result<Janitor, Failure> {
     start().map_err(|error| Failure::unavailable(refused(error)))
 }
 
-fn start_command(words: &[OsString], sender: &Sender<Message>) -> Result<Option<Running>, Failure> {
+fn start_command(words: &[OsString], sender: &Sender<End>) -> Result<Option<Running>, Failure> {
     let [program, arguments @ ..] = words else {
         return Ok(None);
     };
     let sender = sender.clone();
-    let running = Running::start(program, arguments, move |status| {
+    let running = Running::start(program, arguments, move || {
         // The run may have ended before.
-        let _ = sender.send(Message::Ended(status));
+        let _ = sender.send(End::Command);
     });
     let refused = |error| Failure::usage(format!("cannot run `{}`: {error}", program.display()));
     running.map(Some).map_err(refused)
@@ -199,7 +199,7 @@ fn announce(session: &Session, seconds: Option<u64>, mode: Mode, global: &Global
 fn poll(
     session: &mut Session,
     seconds: Option<u64>,
-    messages: &Receiver<Message>,
+    messages: &Receiver<End>,
 ) -> Result<End, Failure> {
     let deadline_ns = seconds.map(|seconds| now_ns() + seconds * 1_000_000_000);
     loop {
@@ -209,8 +209,7 @@ fn poll(
             return Ok(End::Time);
         }
         match messages.recv_timeout(session.pause().min(left.unwrap_or(Duration::MAX))) {
-            Ok(Message::Interrupted) => return Ok(End::Interrupted),
-            Ok(Message::Ended(status)) => return Ok(End::Command(status)),
+            Ok(end) => return Ok(end),
             Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
         }
         session.poll().map_err(Failure::unavailable)?;

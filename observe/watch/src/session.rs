@@ -339,9 +339,54 @@ impl Session {
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
     use std::io::{Read, Write};
-    use std::process::{Command, Stdio};
+    use std::path::Path;
+    use std::process::{Child, Command, Stdio};
 
     use super::*;
+
+    /// A shell that flushes the statistics of all memory cgroups once, and then waits for the end of its input. `None` where this user or
+    /// machine cannot see that.
+    fn flusher(root: &Path) -> Option<Child> {
+        let stat = system::memory_mount()?.join("memory.stat");
+        let event = root.join("events/memcg/memcg_flush_stats");
+        if !(stat.exists() && event.exists()) {
+            return None;
+        }
+        let mut shell = Command::new("sh");
+        let mut shell = shell
+            .args(["-c", "read line < \"$0\"; echo; read line; true"])
+            .arg(stat)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("a shell");
+        let output = shell.stdout.as_mut().expect("piped");
+        output.read_exact(&mut [0]).expect("its answer");
+        Some(shell)
+    }
+
+    #[test]
+    fn a_flusher_that_ends_before_the_run_has_its_name() {
+        const NAME: &str = "a_flusher_that_ends_before_the_run_has_its_name";
+        let found = Tracefs::find().ok().and_then(|tracefs| {
+            let root = tracefs.root().to_owned();
+            Some((Session::start(tracefs, Mode::Light).ok()?, flusher(&root)?))
+        });
+        let Some((mut session, mut flusher)) = found else {
+            eprintln!("{NAME}: left out, without tracefs or the event of requests");
+            return;
+        };
+        // What a look finds is complete with the next one.
+        session.poll().expect("a look");
+        session.poll().expect("a look");
+        drop(flusher.stdin.take());
+        flusher.wait().expect("it ends");
+        let seen = session.finish().expect("the end");
+        let pid = flusher.id() as i32;
+        assert!(seen.flushes.iter().any(|flush| flush.pid == pid));
+        let named: Vec<_> = seen.tasks.iter().filter(|it| it.pid == pid).collect();
+        assert_eq!((named.len(), named[0].name.as_str()), (1, "sh"));
+    }
 
     #[test]
     fn a_task_that_ends_keeps_the_name_that_was_looked_up_before() {
