@@ -184,13 +184,16 @@ impl<'a> Settings<'a> {
             set: Vec::new(),
             machine: Vec::new(),
         };
+        refuse_repetition(VARIANTS, &experiment.variants)?;
+        let names: Vec<_> = experiment.loads.iter().map(|load| &load.name).collect();
+        refuse_repetition(LOAD, &names)?;
         let mut overrides = experiment.overrides(kind).clone();
         settings.loads = match overrides.remove(LOAD) {
             Some(Value::Array(names)) => {
                 let names = names.iter().map(|name| name.as_str().unwrap_or(""));
-                settings.loads_named(names)?
+                settings.loads_named(names.collect())?
             }
-            Some(other) => settings.loads_named([other.as_str().unwrap_or("")])?,
+            Some(other) => settings.loads_named(vec![other.as_str().unwrap_or("")])?,
             None => vec![Load::default()],
         };
         settings.override_defaults(&overrides)?;
@@ -220,9 +223,7 @@ impl<'a> Settings<'a> {
         match key {
             VARIANTS => return self.choose_variants(values().collect()),
             LOAD => {
-                let names: Vec<_> = values().collect();
-                refuse_repetition(key, &names)?;
-                self.loads = self.loads_named(names)?;
+                self.loads = self.loads_named(values().collect())?;
                 return Ok(());
             }
             DRAWS => return self.choose_draws(given),
@@ -372,10 +373,8 @@ impl<'a> Settings<'a> {
         Ok(())
     }
 
-    fn loads_named<'n>(
-        &self,
-        names: impl IntoIterator<Item = &'n str>,
-    ) -> Result<Vec<Load>, ParameterError> {
+    fn loads_named(&self, names: Vec<&str>) -> Result<Vec<Load>, ParameterError> {
+        refuse_repetition(LOAD, &names)?;
         let all = &self.experiment.loads;
         let named = |name: &str| {
             let load = all.iter().find(|load| load.name == name);

@@ -200,6 +200,28 @@ fn overrides_in_the_file_are_checked_like_any_other() {
 }
 
 #[test]
+fn a_file_that_names_a_variant_or_a_load_twice_is_refused() {
+    let refused = |change: fn(&mut Experiment)| {
+        let mut experiment = experiment();
+        change(&mut experiment);
+        new(experiment, MachineKind::Sim, false)
+            .unwrap_err()
+            .to_string()
+    };
+    let variants = refused(|it| it.variants.push("one".to_owned()));
+    assert!(variants.contains("one twice"), "{variants}");
+    let loads = refused(|it| it.loads.push(it.loads[2].clone()));
+    assert!(loads.contains("fast twice"), "{loads}");
+    let by_default = refused(|it| {
+        drop(
+            it.sim
+                .insert("load".to_owned(), vec!["slow", "slow"].into()),
+        )
+    });
+    assert!(by_default.contains("slow twice"), "{by_default}");
+}
+
+#[test]
 fn variants_are_chosen_by_name() {
     let mut settings = settings(MachineKind::Host);
     assert!(settings.set("variants=three").is_err());
