@@ -376,7 +376,7 @@ mod tests {
             eprintln!("{NAME}: left out, without tracefs or the event of requests");
             return;
         };
-        // What a look finds is complete with the next one.
+        // The events of a look are complete with the next one.
         session.poll().expect("a look");
         session.poll().expect("a look");
         drop(flusher.stdin.take());
