@@ -21,21 +21,20 @@ fn every_input_of_every_corpus_passes() {
         let mut tar = Command::new("tar");
         let tar = tar.arg("-xzf").arg(&archive).arg("-C").arg(&kept);
         assert!(tar.status().expect("tar exists").success(), "{archive:?}");
-        for directory in [fuzz.join("corpus").join(name), kept] {
-            failed.extend(run(name, target, &directory));
-        }
+        let seeds = files(&fuzz.join("corpus").join(name));
+        assert!(!seeds.is_empty(), "{name}: its corpus is empty");
+        let fails = |file: &PathBuf| {
+            let input = fs::read(file).expect("a file");
+            catch_unwind(|| target(&input)).is_err()
+        };
+        failed.extend(seeds.into_iter().chain(files(&kept)).filter(fails));
     }
     assert!(failed.is_empty(), "{failed:#?}");
 }
 
-/// The files of a directory that fail.
-fn run(name: &str, target: fn(&[u8]), directory: &Path) -> Vec<PathBuf> {
-    let files = fs::read_dir(directory).expect("each target has a corpus");
-    let files: Vec<_> = files.map(|file| file.expect("an entry").path()).collect();
-    assert!(!files.is_empty(), "{name}: its corpus is empty");
-    let fails = |file: &PathBuf| {
-        let input = fs::read(file).expect("a file");
-        catch_unwind(|| target(&input)).is_err()
-    };
-    files.into_iter().filter(fails).collect()
+fn files(directory: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory).expect("a directory");
+    entries
+        .map(|entry| entry.expect("an entry").path())
+        .collect()
 }

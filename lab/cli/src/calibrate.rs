@@ -271,6 +271,7 @@ mod tests {
     use std::fs;
     use std::path::PathBuf;
 
+    use bursar_term::failure::UNAVAILABLE;
     use bursar_term::options::Color;
 
     use super::*;
@@ -307,6 +308,7 @@ mod tests {
         assert!(found.draws.interrupted);
         let failure = found.failure.expect("what failed");
         assert!(failure.message().contains('7'), "{}", failure.message());
+        assert_eq!(failure.report(), ExitCode::from(UNAVAILABLE));
     }
 
     #[test]

@@ -102,19 +102,20 @@ pub fn watch(watch: &Watch, global: &Global) -> Result<ExitCode, Failure> {
     let tracefs = Tracefs::find().map_err(Failure::unavailable)?;
     // Declared before the session, so that the session ends first.
     let _janitor = janitor(&tracefs)?;
+    // Declared before the session, so that tracing ends first. A run that fails ends its command.
+    let command;
     let mut session = Session::start(tracefs, mode).map_err(Failure::unavailable)?;
     let (sender, messages) = channel();
     let to_stop = sender.clone();
     interruption::catch(move || to_stop.send(End::Interrupted).is_ok())?;
 
-    let command = start_command(&watch.command, &sender)?;
+    command = start_command(&watch.command, &sender)?;
     let seconds = match (watch.seconds, &command) {
         (None, Some(_)) => None,
         (seconds, _) => Some(seconds.unwrap_or(SECONDS)),
     };
     announce(&session, seconds, mode, global);
     let probing = probe.map(Probing::start);
-    // A trace that breaks off ends the command: it is dropped.
     let end = poll(&mut session, seconds, &messages)?;
     let probe = probing.and_then(Probing::finish);
     let mut seen = session.finish().map_err(Failure::unavailable)?;

@@ -344,38 +344,41 @@ mod tests {
 
     use super::*;
 
-    /// A shell that flushes the statistics of all memory cgroups once, and then waits for the end of its input. `None` where this user or
-    /// machine cannot see that.
-    fn flusher(root: &Path) -> Option<Child> {
+    /// The file whose readers flush, where the kernel tells of their requests.
+    fn observed_stat(root: &Path) -> Option<PathBuf> {
         let stat = system::memory_mount()?.join("memory.stat");
         let event = root.join("events/memcg/memcg_flush_stats");
-        if !(stat.exists() && event.exists()) {
-            return None;
-        }
+        (stat.exists() && event.exists()).then_some(stat)
+    }
+
+    /// A shell that has read a file once, and ends with its input.
+    fn reader(file: &Path) -> Child {
         let mut shell = Command::new("sh");
         let mut shell = shell
             .args(["-c", "read line < \"$0\"; echo; read line; true"])
-            .arg(stat)
+            .arg(file)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
             .expect("a shell");
         let output = shell.stdout.as_mut().expect("piped");
         output.read_exact(&mut [0]).expect("its answer");
-        Some(shell)
+        shell
     }
 
     #[test]
     fn a_flusher_that_ends_before_the_run_has_its_name() {
         const NAME: &str = "a_flusher_that_ends_before_the_run_has_its_name";
         let found = Tracefs::find().ok().and_then(|tracefs| {
-            let root = tracefs.root().to_owned();
-            Some((Session::start(tracefs, Mode::Light).ok()?, flusher(&root)?))
+            let stat = observed_stat(tracefs.root())?;
+            Some((tracefs, stat))
         });
-        let Some((mut session, mut flusher)) = found else {
+        let Some((tracefs, stat)) = found else {
             eprintln!("{NAME}: left out, without tracefs or the event of requests");
             return;
         };
+        let mut session = Session::start(tracefs, Mode::Light).expect("a session");
+        let mut flusher = reader(&stat);
         // The events of a look are complete with the next one.
         session.poll().expect("a look");
         session.poll().expect("a look");
@@ -384,8 +387,9 @@ mod tests {
         let seen = session.finish().expect("the end");
         let pid = flusher.id() as i32;
         assert!(seen.flushes.iter().any(|flush| flush.pid == pid));
-        let named: Vec<_> = seen.tasks.iter().filter(|it| it.pid == pid).collect();
-        assert_eq!((named.len(), named[0].name.as_str()), (1, "sh"));
+        let named = seen.tasks.iter().filter(|it| it.pid == pid);
+        let names: Vec<_> = named.map(|it| it.name.as_str()).collect();
+        assert_eq!(names, ["sh"]);
     }
 
     #[test]

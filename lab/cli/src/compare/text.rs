@@ -186,3 +186,30 @@ fn relative(change: &Change) -> String {
         Some(part) => format!("{:+.1} %", part * 100.0),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fall_to_almost_nothing_is_a_part_and_no_hundred_per_cent() {
+        let said = |part| {
+            relative(&Change {
+                variant: String::new(),
+                metric: String::new(),
+                figure: "mean",
+                unit: Unit::Ns,
+                a: Some(1.0),
+                b: Some(1.0 + part),
+                change: Some(part),
+                judgement: Judgement::Neither,
+                reason: String::new(),
+                seeds: 1,
+            })
+        };
+        assert_eq!(said(-0.999_8), "1/5,000");
+        assert_eq!(said(-1.0), "-100.0 %");
+        assert_eq!(said(-0.5), "-50.0 %");
+        assert_eq!(said(11.0), "x 12.0");
+    }
+}

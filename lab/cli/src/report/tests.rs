@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::{format, result_file};
 
-/// Documents of the real command, one of each experiment, and inputs that the fuzzer kept.
+/// Documents of the real command, one of each experiment, and inputs that failed once.
 const CORPUS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/result");
 const DOCUMENTS: u64 = 300;
 /// Texts that end elements, attributes and documents, that move a terminal's cursor, or that turn the direction of what follows.

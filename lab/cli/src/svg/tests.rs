@@ -1,4 +1,4 @@
-use bursar_experiments::machine_info::MachineInfo;
+use bursar_experiments::machine_info::{HostInfo, MachineInfo};
 use bursar_experiments::measure::{Metric, Unit};
 use bursar_experiments::metrics::memcg_flush::*;
 use bursar_experiments::metrics::vmstat_spread::*;
@@ -145,6 +145,30 @@ fn a_sweep_is_drawn_against_its_parameter() {
         unreachable!("it is simulated")
     };
     sim.model.push('2');
+    assert_eq!(sweeps(&points).len(), 0);
+}
+
+#[test]
+fn a_sweep_has_the_results_of_one_host() {
+    let host = |model: &str| {
+        MachineInfo::Host(HostInfo {
+            cpus: 2,
+            nodes: 1,
+            model: model.to_owned(),
+            system: "Linux".to_owned(),
+            backend: "rseq".to_owned(),
+        })
+    };
+    let mut points = [8, 64].map(|readers: i64| {
+        let mut point = document(2, &[("one", &[100, 200])]);
+        point.machine = host("one");
+        point
+            .parameters
+            .insert("readers".to_owned(), readers.into());
+        point
+    });
+    assert_eq!(sweeps(&points).len(), 1);
+    points[1].machine = host("another");
     assert_eq!(sweeps(&points).len(), 0);
 }
 

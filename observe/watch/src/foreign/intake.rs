@@ -360,6 +360,27 @@ mod tests {
         assert_eq!(intake.seen.end_ns, NUMBER_MAX);
     }
 
+    #[test]
+    fn only_a_filter_for_upkeep_alone_makes_all_works_upkeep() {
+        let is_unknown = |command| {
+            let intake = Intake::new(Facts {
+                writer: Writer::Perf,
+                machine: Machine::default(),
+                texts: &Texts::default(),
+                symbols: Symbols::default(),
+                command,
+            });
+            intake.is_work_unknown
+        };
+        assert!(!is_unknown(
+            "record --filter function.function == vmstat_update"
+        ));
+        assert!(is_unknown(
+            "record --filter function.function != vmstat_update"
+        ));
+        assert!(is_unknown("record -o vmstat_update.data"));
+    }
+
     /// Such an event would be in no recording that can be read.
     #[test]
     fn an_event_with_absurd_numbers_is_none() {
