@@ -115,12 +115,12 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_fails_ends_its_command() {
+    fn a_command_that_is_dropped_ends() {
         let running = shell("exec sleep 600", || ());
-        let stat = format!("/proc/{}", running.pid);
-        assert!(std::fs::exists(&stat).expect("a file system"));
+        let process = format!("/proc/{}", running.pid);
+        assert!(std::fs::exists(&process).expect("a file system"));
         drop(running);
-        assert!(!std::fs::exists(&stat).expect("a file system"));
+        assert!(!std::fs::exists(&process).expect("a file system"));
     }
 
     #[test]

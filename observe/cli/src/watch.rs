@@ -100,9 +100,8 @@ pub fn watch(watch: &Watch, global: &Global) -> Result<ExitCode, Failure> {
     let place = watch.record.as_deref().map(Place::new).transpose()?;
     output.refuse_to_share(place.as_ref())?;
     let tracefs = Tracefs::find().map_err(Failure::unavailable)?;
-    // Declared before the session, so that the session ends first.
+    // Both are declared before the session, so that tracing ends first. A run that fails ends its command.
     let _janitor = janitor(&tracefs)?;
-    // Declared before the session, so that tracing ends first. A run that fails ends its command.
     let command;
     let mut session = Session::start(tracefs, mode).map_err(Failure::unavailable)?;
     let (sender, messages) = channel();
