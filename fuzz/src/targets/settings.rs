@@ -1,5 +1,8 @@
 //! Settings of the command line: `-m`, and `-s` as often as there are lines.
 
+use std::sync::OnceLock;
+
+use bursar_experiments::experiment::Experiment;
 use bursar_experiments::machine_info::MachineKind;
 use bursar_experiments::settings::Point;
 use bursar_experiments::{experiment_named, names};
@@ -16,18 +19,17 @@ pub(super) fn run(input: &[u8]) {
         return;
     };
     let place = usize::from(place.bytes().next().unwrap_or(0));
-    let count = names().count();
-    let experiment = experiment_named(names().nth(place % count).expect("in range"));
-    let experiment = experiment.expect("its file");
+    let all = experiments();
+    let experiment = &all[place % all.len()];
     if let Some(Ok(topology)) = machine.strip_prefix("sim:").map(str::parse::<Topology>) {
         assert_eq!(topology.to_string().parse(), Ok(topology));
     }
     let asked = (!machine.is_empty()).then_some(machine);
-    let Ok(request) = Request::new(asked, &experiment) else {
+    let Ok(request) = Request::new(asked, experiment) else {
         return;
     };
     let assignments: Vec<String> = settings.lines().map(str::to_owned).collect();
-    experiment::plan(&experiment, request.kind(), false, &assignments);
+    experiment::plan(experiment, request.kind(), false, &assignments);
     if request.kind() == MachineKind::Sim {
         // The machine of a point that sets keys of it.
         let keys = settings.lines().filter_map(|line| line.split_once('='));
@@ -46,4 +48,11 @@ pub(super) fn run(input: &[u8]) {
             assert_eq!(topology.to_string().parse(), Ok(topology));
         }
     }
+}
+
+/// All experiments. Their files are parsed once: that takes longer than the settings do.
+fn experiments() -> &'static [Experiment] {
+    static ALL: OnceLock<Vec<Experiment>> = OnceLock::new();
+    let named = |name| experiment_named(name).expect("its file");
+    ALL.get_or_init(|| names().map(named).collect())
 }

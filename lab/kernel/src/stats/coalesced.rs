@@ -97,3 +97,66 @@ impl<M: Machine> SharedFlush<M> {
         self.waiting.0.fetch_sub(1, MemoryOrder::Relaxed);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use bursar_rig::Tasks;
+    use bursar_sim::{Explorer, SectionKind, Settings, Sim, Simulator, Topology};
+
+    use super::*;
+
+    /// In the other order a reader joins the second flush, and the end of the first one wakes it.
+    #[test]
+    fn a_flush_that_a_reader_joined_has_ended_when_it_returns() {
+        let scenario = |machine: &Sim, _| {
+            let flush = SharedFlush::<Sim>::new();
+            let [begun, ended] = [AtomicU64::new(0), AtomicU64::new(0)];
+            // Relaxed: one thread of the host runs all tasks.
+            let add_one = |to: &AtomicU64| to.fetch_add(1, Ordering::Relaxed);
+            let read = || {
+                for _ in 0..2 {
+                    let mut joined = 0;
+                    let run = || {
+                        add_one(&begun);
+                        // Takes a step, so that others come in between.
+                        flush.is_running();
+                        add_one(&ended);
+                    };
+                    flush.share(u64::MAX, run, |outcome| {
+                        if outcome == Shared::Joined {
+                            joined = begun.load(Ordering::Relaxed);
+                        }
+                    });
+                    let ended = ended.load(Ordering::Relaxed);
+                    assert!(
+                        ended >= joined,
+                        "joined flush {joined}, and {ended} have ended"
+                    );
+                }
+            };
+            machine.run(vec![Box::new(read), Box::new(read), Box::new(read)]);
+        };
+        let explorer = Explorer {
+            topology: Topology::new(2, 1, 1000),
+            sections: SectionKind::Restartable,
+            seed: 1,
+        };
+        let explored = explorer.explore(&scenario, 0, 2_000, |_| ());
+        assert_eq!(explored.found, None);
+    }
+
+    #[test]
+    fn a_reader_joins_while_another_holds_the_lock_of_those_that_begin() {
+        let simulator = Simulator::new(Settings::new(Topology::new(2, 1, 1000), 1));
+        let machine = simulator.machine();
+        let flush = SharedFlush::<Sim>::new();
+        machine.run(vec![Box::new(|| {
+            assert!(flush.begin());
+            let _start = flush.start.lock();
+            // With the lock it would wait for itself, which the machine reports.
+            assert!(!flush.begin());
+        })]);
+    }
+}

@@ -118,17 +118,8 @@ impl Instance {
     ) -> Result<(), Unavailable> {
         let mut page = vec![0; self.layout.size];
         for (cpu, file) in &mut self.files {
-            loop {
-                match file.read(&mut page) {
-                    Ok(0) => break,
-                    Ok(length) => visit(&self.layout, *cpu, &page[..length]),
-                    Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-                    Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                    // A CPU that has not been online yet has no buffer.
-                    Err(error) if error.raw_os_error() == Some(NO_DEVICE) => break,
-                    Err(error) => return Err(Unavailable::at(&buffer(&self.path, *cpu), error)),
-                }
-            }
+            read_pages(file, &mut page, |page| visit(&self.layout, *cpu, page))
+                .map_err(|error| Unavailable::at(&buffer(&self.path, *cpu), error))?;
         }
         Ok(())
     }
@@ -185,6 +176,25 @@ fn buffer(instance: &Path, cpu: u32) -> PathBuf {
     instance.join(format!("per_cpu/cpu{cpu}/trace_pipe_raw"))
 }
 
+/// Calls `visit` with each page of a buffer, until it is empty.
+fn read_pages(
+    file: &mut impl Read,
+    page: &mut [u8],
+    mut visit: impl FnMut(&[u8]),
+) -> io::Result<()> {
+    loop {
+        match file.read(page) {
+            Ok(0) => return Ok(()),
+            Ok(length) => visit(&page[..length]),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            // A CPU that has not been online yet has no buffer.
+            Err(error) if error.raw_os_error() == Some(NO_DEVICE) => return Ok(()),
+            Err(error) => return Err(error),
+        }
+    }
+}
+
 /// A file whose reads do not wait.
 fn open_now(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
@@ -209,6 +219,37 @@ pub(crate) fn lost_events(stats: &str) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
+
+    /// Answers of a file's reads, the last one first: a page of so many bytes, or an error.
+    struct Answers(Vec<Result<usize, io::Error>>);
+
+    impl Read for Answers {
+        fn read(&mut self, page: &mut [u8]) -> io::Result<usize> {
+            let length = self.0.pop().expect("an answer for each read")?;
+            page[..length].fill(7);
+            Ok(length)
+        }
+    }
+
+    #[test]
+    fn a_buffer_is_read_until_it_is_empty_or_has_no_cpu() {
+        const NOT_PERMITTED: i32 = 1;
+        let read = |last: Result<usize, io::Error>| {
+            let interrupted = io::Error::from(ErrorKind::Interrupted);
+            let mut file = Answers(vec![last, Ok(3), Err(interrupted), Ok(4)]);
+            let mut seen = Vec::new();
+            let result = read_pages(&mut file, &mut [0; 4], |page| seen.push(page.to_vec()));
+            assert_eq!(seen, [vec![7; 4], vec![7; 3]]);
+            result.map_err(|error| error.raw_os_error())
+        };
+        assert_eq!(read(Ok(0)), Ok(()));
+        assert_eq!(read(Err(ErrorKind::WouldBlock.into())), Ok(()));
+        let of_number = |number| Err(io::Error::from_raw_os_error(number));
+        assert_eq!(read(of_number(NO_DEVICE)), Ok(()));
+        assert_eq!(read(of_number(NOT_PERMITTED)), Err(Some(NOT_PERMITTED)));
+    }
+
     #[test]
     fn all_kinds_of_losses_count() {
         let stats = "entries: 23\noverrun: 5\ncommit overrun: 2\nbytes: 1084\ndropped events: 1\nread events: 9\n";
