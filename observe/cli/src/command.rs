@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Duration;
@@ -16,10 +16,10 @@ const GRACE: Duration = Duration::from_secs(5);
 /// A command that was started. Dropping it ends it.
 pub struct Running {
     words: Vec<String>,
-    pid: u32,
-    /// Its status, once it has ended.
-    status: Receiver<io::Result<ExitStatus>>,
-    is_over: bool,
+    /// `None` from when it is ended.
+    child: Option<Child>,
+    /// A message, once it has ended.
+    ended: Receiver<()>,
 }
 
 /// A command that ended.
@@ -44,15 +44,17 @@ impl Running {
     ) -> io::Result<Self> {
         // Standard output holds the document alone.
         let mut command = Command::new(program);
-        let mut child = command
+        let child = command
             .args(arguments)
             .stdout(Stdio::from(io::stderr()))
             .spawn()?;
         let pid = child.id();
-        let (sender, status) = channel();
+        let (sender, has_ended) = channel();
         thread::spawn(move || {
+            // An error is that of `Child::wait`, too.
+            let _ = process::await_end(pid);
             // Nobody asks after the end of a run that failed.
-            let _ = sender.send(child.wait());
+            let _ = sender.send(());
             ended();
         });
         let words = [program].into_iter().chain(arguments);
@@ -60,15 +62,15 @@ impl Running {
             words: words
                 .map(|word| word.to_string_lossy().into_owned())
                 .collect(),
-            pid,
-            status,
-            is_over: false,
+            child: Some(child),
+            ended: has_ended,
         })
     }
 
     /// Ends the command unless it has ended, and says how.
     pub fn end(mut self) -> Ended {
-        let (status, was_stopped) = self.stop();
+        let child = self.child.take().expect("only this and a drop take it");
+        let (status, was_stopped) = self.stop(child);
         let said = match &status {
             Some(Ok(status)) => status.to_string(),
             Some(Err(error)) => error.to_string(),
@@ -83,24 +85,24 @@ impl Running {
     }
 
     /// The command's status, and whether it was stopped here. `None` if it ends neither by SIGTERM nor by SIGKILL.
-    fn stop(&mut self) -> (Option<io::Result<ExitStatus>>, bool) {
-        self.is_over = true;
-        if let Ok(status) = self.status.try_recv() {
-            return (Some(status), false);
+    fn stop(&self, mut child: Child) -> (Option<io::Result<ExitStatus>>, bool) {
+        if let Ok(Some(status)) = child.try_wait() {
+            return (Some(Ok(status)), false);
         }
-        process::terminate(self.pid);
-        let status = self.status.recv_timeout(GRACE).or_else(|_| {
-            process::kill(self.pid);
-            self.status.recv_timeout(GRACE)
+        // Until it is waited for below, its number is no other process's.
+        process::terminate(child.id());
+        let ended = self.ended.recv_timeout(GRACE).or_else(|_| {
+            process::kill(child.id());
+            self.ended.recv_timeout(GRACE)
         });
-        (status.ok(), true)
+        (ended.ok().map(|()| child.wait()), true)
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        if !self.is_over {
-            self.stop();
+        if let Some(child) = self.child.take() {
+            self.stop(child);
         }
     }
 }
@@ -117,7 +119,8 @@ mod tests {
     #[test]
     fn a_command_that_is_dropped_ends() {
         let running = shell("exec sleep 600", || ());
-        let process = format!("/proc/{}", running.pid);
+        let child = running.child.as_ref().expect("it runs");
+        let process = format!("/proc/{}", child.id());
         assert!(std::fs::exists(&process).expect("a file system"));
         drop(running);
         assert!(!std::fs::exists(&process).expect("a file system"));

@@ -1,4 +1,4 @@
-//! Signals to the command that runs meanwhile, and the limit of open files.
+//! Signals to the command that runs meanwhile, its end, and the limit of open files.
 
 /// Asks a process to end.
 #[cfg(target_os = "linux")]
@@ -10,6 +10,18 @@ pub fn terminate(pid: u32) {
 #[cfg(target_os = "linux")]
 pub fn kill(pid: u32) {
     signal(pid, rustix::process::Signal::KILL);
+}
+
+/// Waits until a child has ended, and leaves its status to [`std::process::Child::wait`]. Until that is called, no other process gets its
+/// number.
+#[cfg(target_os = "linux")]
+pub fn await_end(child: u32) -> std::io::Result<()> {
+    use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+    let child = i32::try_from(child).ok().and_then(Pid::from_raw);
+    let child = child.ok_or(std::io::ErrorKind::NotFound)?;
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+    rustix::io::retry_on_intr(|| waitid(WaitId::Pid(child), options))?;
+    Ok(())
 }
 
 /// Raises the number of files that this process may have open, as far as it may. A command that it starts later may have as many.
@@ -41,6 +53,12 @@ fn signal(pid: u32, signal: rustix::process::Signal) {
     }
 }
 
+/// Returns at once: only Linux is observed.
+#[cfg(not(target_os = "linux"))]
+pub fn await_end(_: u32) -> std::io::Result<()> {
+    Ok(())
+}
+
 /// Does nothing: only Linux is observed.
 #[cfg(not(target_os = "linux"))]
 pub fn terminate(_: u32) {}
@@ -56,6 +74,16 @@ mod tests {
     use rustix::process::{Resource, getrlimit};
 
     use super::*;
+
+    #[test]
+    fn a_child_that_ended_keeps_its_number_until_its_status_is_asked_for() {
+        let mut child = Command::new("true").spawn().expect("a program");
+        await_end(child.id()).expect("a child");
+        let process = format!("/proc/{}", child.id());
+        assert!(std::fs::exists(&process).expect("a file system"));
+        assert!(child.wait().expect("a status").success());
+        await_end(child.id()).expect_err("no child any more");
+    }
 
     /// In a process of its own, which may open few files.
     #[test]
