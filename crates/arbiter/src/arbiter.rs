@@ -708,6 +708,11 @@ impl<M: Machine> Widener<M> {
             .widen(self.grant, &self.group, more, self.is_before_asks)
     }
 
+    /// The group of the grant.
+    pub fn group(&self) -> &Group<M> {
+        &self.group
+    }
+
     /// Whether asks, or queries that run, wait for a limit on the way of the grant. For a query that may end early if it keeps others waiting.
     pub fn others_wait(&self) -> bool {
         self.inner

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::task::{Context, Poll, Waker, ready};
 
 use bursar::{Charge, Group};
@@ -18,6 +18,7 @@ use tower_service::Service;
 use crate::body_error::BodyError;
 use crate::body_policy::BodyPolicy;
 use crate::charged_body::{BoxError, ChargedBody};
+use crate::layer::give_up_readiness;
 use crate::purse::{Purse, Reserve, Waiting};
 
 /// Charges the body of each request to the group that the request carries, which [`crate::TenantLayer`] puts there. Place it below that layer. A
@@ -27,7 +28,7 @@ use crate::purse::{Purse, Reserve, Waiting};
 /// it calls the service, so before the first byte is read. The service gets the body as a [`ChargedBody`].
 ///
 /// A request that carries a grant ([`crate::Admission::Asked`]) pays from it: the grant's promise covers the same bytes, and no limit counts
-/// them twice. If the grant is too small, it grows ([`Widener::grow`]).
+/// them twice. If the grant is too small, it grows ([`Widener::grow`]). A request that was moved to another group since pays from that group alone.
 ///
 /// A body that is refused or ended ([`BodyError`]) is answered with the status of its error and an empty body, in place of the service's answer. A
 /// service that answers before it has read the body has the last word. The service gets the error from the body, and must end by itself.
@@ -65,7 +66,7 @@ impl<S, P: Clone> Layer<S> for BodyLayer<P> {
 
 /// The service that [`BodyLayer`] makes of another.
 ///
-/// It is ready when the wrapped service is. A request that must wait for memory holds no readiness: it is served by a clone, which is asked
+/// It is ready when the wrapped service is. A request that must wait for memory gives that readiness up. It is served by a clone, which is asked
 /// whether it is ready after the wait.
 #[derive(Clone, Copy)]
 pub struct BodyService<S, P> {
@@ -102,10 +103,12 @@ where
         let group = request.extensions().get::<Group>();
         let state = match (group, policy.reserve_bytes(request.body())) {
             (Some(group), Some(bytes)) => {
+                let widener = request.extensions().get::<Widener>();
                 let purse = Arc::new(Purse {
                     group: group.clone(),
-                    widener: request.extensions().get::<Widener>().cloned(),
+                    widener: widener.filter(|it| it.group() == group).cloned(),
                     policy,
+                    waiting: Mutex::new(None),
                     ended: OnceLock::new(),
                 });
                 let mut waiting = Waiting::new(&purse, bytes);
@@ -118,7 +121,7 @@ where
                         charge: None,
                         purse,
                         request: Some(request),
-                        service: self.inner.clone(),
+                        service: give_up_readiness(&mut self.inner),
                     },
                 }
             }
@@ -227,7 +230,11 @@ where
                     serve(service, request, purse.clone(), charge)
                 }
                 StateProjection::Served { future, purse } => {
-                    let answer = ready!(future.poll(context));
+                    let polled = future.poll(context);
+                    if let Some(purse) = purse {
+                        purse.end_late_wait();
+                    }
+                    let answer = ready!(polled);
                     let ended = purse.as_ref().and_then(|purse| purse.ended.get());
                     return Poll::Ready(match ended {
                         Some(error) => Ok(error.response()),

@@ -89,11 +89,13 @@ impl BodyPolicy {
 
     /// Bytes to reserve; `None` for a body that is not charged.
     pub(crate) fn reserve_bytes<Q: Body>(&self, body: &Q) -> Option<u64> {
-        let length = body.size_hint().upper();
+        let hint = body.size_hint();
+        let most = hint.upper().unwrap_or(u64::MAX);
         let bytes = match self.ahead {
             Ahead::Nothing => 0,
-            Ahead::Whole => length.unwrap_or(STEP_BYTES),
-            Ahead::Window(window) => window.min(length.unwrap_or(u64::MAX)),
+            // A bound that is no length may be that of a layer above, and much larger than the body.
+            Ahead::Whole => hint.exact().unwrap_or(most.min(STEP_BYTES)),
+            Ahead::Window(window) => window.min(most),
         };
         let is_charged = self.ahead != Ahead::Nothing && !body.is_end_stream();
         is_charged.then_some(bytes)

@@ -13,7 +13,7 @@ use pin_project_lite::pin_project;
 use crate::body_error::BodyError;
 use crate::body_policy::STEP_BYTES;
 use crate::pace::Pace;
-use crate::purse::{Paid, Purse, Reserve, Waiting};
+use crate::purse::{Paid, Purse, Reserve};
 
 /// Any error, as axum, hyper and tonic take it.
 pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -33,7 +33,8 @@ pin_project! {
     /// A request's body. Each chunk is charged to the request's group before it is handed on, until its last [`Bytes`] is dropped.
     ///
     /// While the memory is not there, the body reads nothing. So the connection reads nothing either, and TCP or HTTP/2 holds the
-    /// client back. A body of up to 1 MiB that was reserved whole is handed on as one chunk, once all of it is there. Otherwise chunks
+    /// client back. A handler that gives up such a read, as by a timeout, must read on soon or drop the body: it keeps its place in the queue, and
+    /// others behind it wait. The answer's future ends that after the policy's patience. A body of up to 1 MiB that was reserved whole is handed on as one chunk, once all of it is there. Otherwise chunks
     /// are copied: those of up to 8 KiB, and under [`crate::BodyPolicy::buffered`] all. If they have fewer than 256 bytes on average, each is charged as 256.
     ///
     /// Its error is that of the inner body, or a [`crate::BodyError`].
@@ -57,7 +58,6 @@ struct Intake {
     trailers: Option<Frame<Bytes>>,
     /// Whether the inner body has ended.
     is_over: bool,
-    waiting: Option<Waiting>,
     /// Bytes by which the chunks so far exceed [`CHUNK_MIN`] each. TCP cuts pieces of any size, so single short chunks cost nothing: a body that
     /// was reserved whole has no bytes for them.
     spare: u64,
@@ -111,13 +111,11 @@ impl Intake {
             Some(taken) => taken,
             None => {
                 let bytes = cost.min(STEP_BYTES);
-                let new = || Waiting::new(&self.purse, bytes);
-                let waiting = self.waiting.get_or_insert_with(new);
-                let charge = ready!(waiting.poll(&self.purse, context))?;
+                let charge = ready!(self.purse.poll_chunk(bytes, context))?;
                 (Paid::Charge { _charge: charge }, bytes)
             }
         };
-        self.waiting = None;
+        self.purse.stop_waiting();
         let length = usize::try_from(bytes.min(length)).unwrap_or(self.unpaid.len());
         self.spare = (self.spare + length as u64).saturating_sub(CHUNK_MIN);
         let data = self.unpaid.split_to(length);
@@ -154,7 +152,7 @@ impl Intake {
         self.reserve = Reserve::Spent;
         self.whole = None;
         self.unpaid = Bytes::new();
-        self.waiting = None;
+        self.purse.stop_waiting();
     }
 
     /// Bytes that were read and will be handed on together.
@@ -167,6 +165,12 @@ impl Intake {
         // The first one counts.
         let _ = self.purse.ended.set(error.clone());
         Poll::Ready(Some(Err(error.into())))
+    }
+}
+
+impl Drop for Intake {
+    fn drop(&mut self) {
+        self.purse.stop_waiting();
     }
 }
 
@@ -194,7 +198,6 @@ impl<B> ChargedBody<B> {
             unpaid: Bytes::new(),
             trailers: None,
             is_over: false,
-            waiting: None,
             spare: SHORT_CHUNKS * CHUNK_MIN,
             pace: Pace::default(),
         };

@@ -59,8 +59,8 @@ impl<S, P: Clone> Layer<S> for TenantLayer<P> {
 ///
 /// Requests carry their [`bursar::Group`] as an extension, for handlers that spawn tasks into it or make children of it.
 ///
-/// It is ready when the wrapped service is. If `P` refuses a request, the wrapped service stays ready: anything that
-/// it keeps for the next call, such as a permit, stays with it.
+/// It is ready when the wrapped service is. A request that waits for an arbiter gives that readiness up. If `P` refuses a request, the wrapped
+/// service stays ready: anything that it keeps for the next call, such as a permit, stays with it.
 #[derive(Clone, Copy)]
 pub struct TenantService<S, P> {
     inner: S,
@@ -93,10 +93,19 @@ where
             Admission::Granted(group) => {
                 TenantFuture::served(serve(&mut self.inner, request, &group))
             }
-            Admission::Asked(asked) => TenantFuture::asked(asked, self.inner.clone(), request),
+            Admission::Asked(asked) => {
+                TenantFuture::asked(asked, give_up_readiness(&mut self.inner), request)
+            }
             Admission::Refused(response) => TenantFuture::answered(response),
         }
     }
+}
+
+/// Drops what a ready service keeps for the next call, such as a permit: its caller may keep the service for long, and call it no more. Returns a
+/// clone, which must be asked whether it is ready.
+pub(crate) fn give_up_readiness<S: Clone>(service: &mut S) -> S {
+    *service = service.clone();
+    service.clone()
 }
 
 /// Calls a service that is ready, in a group that the request carries.

@@ -1,7 +1,7 @@
 //! The group that pays for one body, and waits for its memory.
 
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker, ready};
 
 use bursar::{Charge, ChargeError, Group};
@@ -17,6 +17,8 @@ pub(crate) struct Purse {
     /// Makes the grant of the request larger, if it has one.
     pub(crate) widener: Option<Widener>,
     pub(crate) policy: BodyPolicy,
+    /// The body, if it waits for the memory of a chunk.
+    pub(crate) waiting: Mutex<Option<Waiting>>,
     /// Set once the body was ended before its time.
     pub(crate) ended: OnceLock<BodyError>,
 }
@@ -25,6 +27,46 @@ impl Purse {
     /// Whether others wait for a limit on the way of the group.
     pub(crate) fn others_wait(&self) -> bool {
         self.widener.as_ref().is_some_and(Widener::others_wait) || self.group.engine().has_waiters()
+    }
+
+    /// Waits for the memory of a chunk, as long as before if the body waits already.
+    pub(crate) fn poll_chunk(
+        &self,
+        bytes: u64,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<Charge, BodyError>> {
+        // Out of its place meanwhile, because its poll and its drop run the runtime's code.
+        let waiting = self.waiting().take();
+        let mut waiting = waiting.unwrap_or_else(|| Waiting::new(self, bytes));
+        let polled = waiting.poll(self, context);
+        if polled.is_pending() {
+            *self.waiting() = Some(waiting);
+        }
+        polled
+    }
+
+    /// Leaves the queue, if the body waits.
+    pub(crate) fn stop_waiting(&self) {
+        let waiting = self.waiting().take();
+        drop(waiting);
+    }
+
+    /// Leaves the queue, if the body waits and its time is over. A handler that gave one read up, and does something else, keeps others
+    /// waiting until then. Its next read gets the error.
+    pub(crate) fn end_late_wait(&self) {
+        let mut place = self.waiting();
+        let charge = match &mut *place {
+            Some(waiting) if waiting.is_late() => {
+                std::mem::replace(&mut waiting.charge, Charging::GivenUp)
+            }
+            _ => return,
+        };
+        drop(place);
+        drop(charge);
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Option<Waiting>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn timed_out(&self, bytes: u64) -> BodyError {
@@ -55,6 +97,8 @@ pub(crate) struct Waiting {
 enum Charging {
     Group(bursar::ChargeAsync),
     Grant(Grow),
+    /// Its time was over before it was polled again.
+    GivenUp,
 }
 
 impl Waiting {
@@ -77,6 +121,7 @@ impl Waiting {
         let polled = match &mut self.charge {
             Charging::Group(charge) => Pin::new(charge).poll(context).map_err(of_charge),
             Charging::Grant(grow) => Pin::new(grow).poll(context).map_err(of_growth),
+            Charging::GivenUp => Poll::Ready(Err(purse.timed_out(self.bytes))),
         };
         if polled.is_ready() {
             return polled;
@@ -86,6 +131,11 @@ impl Waiting {
             .get_or_insert_with(|| Box::pin(sleep(purse.policy.patience)));
         ready!(deadline.as_mut().poll(context));
         Poll::Ready(Err(purse.timed_out(self.bytes)))
+    }
+
+    fn is_late(&self) -> bool {
+        let deadline = self.deadline.as_ref();
+        deadline.is_some_and(|deadline| deadline.is_elapsed())
     }
 }
 
@@ -149,14 +199,7 @@ impl Reserve {
                 Some((Paid::Charge { _charge: part }, bytes))
             }
             Self::Window(window) => {
-                let mut room = window.room.lock().unwrap_or_else(PoisonError::into_inner);
-                let bytes = most.min(room.bytes);
-                if bytes == 0 {
-                    room.waker = Some(context.waker().clone());
-                    return None;
-                }
-                room.bytes -= bytes;
-                drop(room);
+                let bytes = window.take(most, context)?;
                 let window = window.clone();
                 Some((Paid::Window { window, bytes }, bytes))
             }
@@ -168,6 +211,36 @@ impl Reserve {
 pub(crate) struct Window {
     room: Mutex<Room>,
     _charge: Charge,
+}
+
+impl Window {
+    /// Takes up to `most` bytes. `None`: there are none, and the next chunk that is dropped wakes the task.
+    fn take(&self, most: u64, context: &Context<'_>) -> Option<u64> {
+        let mut waker = None;
+        loop {
+            let mut room = self.room();
+            let bytes = most.min(room.bytes);
+            if bytes > 0 {
+                room.bytes -= bytes;
+                drop(room);
+                return Some(bytes);
+            }
+            // Cloned and dropped without the lock: both run the runtime's code.
+            let Some(cloned) = waker.take() else {
+                drop(room);
+                waker = Some(context.waker().clone());
+                continue;
+            };
+            let before = room.waker.replace(cloned);
+            drop(room);
+            drop(before);
+            return None;
+        }
+    }
+
+    fn room(&self) -> MutexGuard<'_, Room> {
+        self.room.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// The part of a window that no chunk has.
@@ -186,7 +259,7 @@ pub(crate) enum Paid {
 impl Drop for Paid {
     fn drop(&mut self) {
         if let Self::Window { window, bytes } = self {
-            let mut room = window.room.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut room = window.room();
             room.bytes += *bytes;
             let waker = room.waker.take();
             drop(room);

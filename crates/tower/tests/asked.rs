@@ -177,3 +177,15 @@ fn a_request_that_waits_holds_no_permit_of_the_service() {
     drop((health, all));
     assert!(poll(&mut waiting).is_ready());
 }
+
+/// A connection keeps its service, and calls it no more until the answer is there.
+#[test]
+fn a_caller_that_keeps_its_service_keeps_no_permit_from_its_request() {
+    let (arbiter, tenant) = scene();
+    let calls = Arc::default();
+    let one = ConcurrencyLimit::new(service(&calls), 1);
+    let mut service = layer(&arbiter, &tenant, None).layer(one);
+    assert!(poll(&mut service.ready()).is_ready());
+    let mut answer = Box::pin(service.call(request("/", "5")));
+    assert!(poll(&mut answer).is_ready());
+}

@@ -18,10 +18,11 @@ use bytes::Bytes;
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
-use http_body_util::BodyExt;
+use http_body_util::{BodyExt, Limited};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::{Instant, sleep};
-use tower::{Layer, ServiceExt};
+use tower::limit::ConcurrencyLimit;
+use tower::{Layer, Service, ServiceExt};
 
 #[global_allocator]
 static HEAP: Charged<System> = Charged::new(System);
@@ -389,6 +390,79 @@ async fn a_body_waits_until_others_return_memory() {
     assert_eq!(usage(&group), 0);
 }
 
+/// A connection keeps its service, and calls it no more until the answer is there.
+#[tokio::test(start_paused = true)]
+async fn a_caller_that_keeps_its_service_keeps_no_permit_from_its_request() {
+    let group = tenant(MIB);
+    let held = group.try_charge(MIB as u64).unwrap();
+    let handler = tower::service_fn(async |_: Request<ChargedBody<Sent>>| {
+        Ok::<_, Infallible>(Answer::default())
+    });
+    let layer = BodyLayer::new(|_: &Request<Sent>| BodyPolicy::buffered());
+    let mut service = layer.layer(ConcurrencyLimit::new(handler, 1));
+    let (_client, mut sent) = request(MIB);
+    sent.extensions_mut().insert(group.clone());
+    let mut answer = pin!(service.ready().await.unwrap().call(sent));
+    assert!(is_pending(answer.as_mut()));
+    drop(held);
+    assert!(!is_pending(answer.as_mut()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_of_unknown_length_reserves_no_layers_bound() {
+    let group = tenant(MIB);
+    let handler = tower::service_fn(|request: Request<ChargedBody<Limited<Sent>>>| async {
+        let body = request.into_body().collect().await.unwrap();
+        Ok::<_, Infallible>(Response::new(body.to_bytes()))
+    });
+    let layer = BodyLayer::new(|_: &Request<Limited<Sent>>| BodyPolicy::buffered());
+    for (bound, reserved) in [(100 * MIB, 64 * KIB), (10, 10)] {
+        let (client, sent) = request(None);
+        let mut sent = sent.map(|body| Limited::new(body, bound));
+        assert_eq!(sent.body().size_hint().upper(), Some(bound as u64));
+        sent.extensions_mut().insert(group.clone());
+        let mut answer = pin!(layer.clone().layer(handler).oneshot(sent));
+        assert!(is_pending(answer.as_mut()));
+        assert_eq!(usage(&group), reserved);
+        send(&client, 3);
+        drop(client);
+        assert_eq!(answer.await.unwrap().body().len(), 3);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_that_does_something_else_keeps_others_waiting_no_longer_than_its_patience() {
+    const PATIENCE: Duration = Duration::from_secs(2);
+    let group = tenant(MIB);
+    let held = group.try_charge(MIB as u64 - 64 * KIB as u64).unwrap();
+    let handler = tower::service_fn(|request: Request<ChargedBody<Sent>>| async {
+        let mut body = pin!(request.into_body());
+        let mut kept = Vec::new();
+        let second = Duration::from_secs(1);
+        while let Ok(frame) = tokio::time::timeout(second, body.frame()).await {
+            kept.push(frame.unwrap().unwrap());
+        }
+        sleep(100 * second).await;
+        // The error comes late, but the body does not look complete.
+        let error = body.frame().await.unwrap().unwrap_err();
+        Ok::<_, Infallible>(Answer::new(error.to_string()))
+    });
+    let layer = BodyLayer::new(|_: &Request<Sent>| BodyPolicy::buffered().patience(PATIENCE));
+    let (client, mut sent) = request(None);
+    sent.extensions_mut().insert(group.clone());
+    (0..3).for_each(|_| send(&client, 64 * KIB));
+    let began = Instant::now();
+    let answer = tokio::spawn(layer.layer(handler).oneshot(sent));
+    // It waits, behind all that there is, and gives one read up.
+    sleep(Duration::from_millis(1500)).await;
+    drop(held);
+    let all = group.limits().max - 64 * KIB as u64;
+    let waited = group.charge_async(all).await.map(|_| began.elapsed());
+    assert_eq!(waited.unwrap(), PATIENCE);
+    let answer = answer.await.unwrap().unwrap();
+    assert_eq!(answer.status(), StatusCode::TOO_MANY_REQUESTS);
+}
+
 /// Reads a body as a handler does that keeps each chunk.
 async fn keep(
     body: ChargedBody<Sent>,
@@ -621,6 +695,32 @@ async fn a_body_beyond_its_grant_makes_it_larger_or_is_refused() {
     assert!(answer.headers().contains_key(RETRY_AFTER));
     drop(answer);
     assert_eq!(usage(&group), 6 * MIB);
+}
+
+/// The grant of the outer layer is of another group.
+#[tokio::test(start_paused = true)]
+async fn a_request_that_was_moved_to_another_group_pays_there() {
+    let group = tenant(8 * MIB);
+    let uploads = group.child("uploads", Limits::max(MIB as u64)).unwrap();
+    let arbiter = Arbiter::new(&group.memory(), Policy::default());
+    let (tenant, inside) = (group.clone(), uploads.clone());
+    let outer = TenantLayer::new(move |request: &Request<Sent>| {
+        let ask = ask_for(&tenant, request, MIB as u64);
+        Admission::Asked(Asked::new(&arbiter, ask, |error| panic!("{error}")))
+    });
+    let inner = TenantLayer::new(move |_: &Request<Sent>| Admission::Granted(inside.clone()));
+    let handler = tower::service_fn(|request: Request<ChargedBody<Sent>>| async {
+        drop(keep(request.into_body()).await);
+        Ok::<_, Infallible>(Answer::default())
+    });
+    let bodies = BodyLayer::new(|_: &Request<Sent>| BodyPolicy::buffered());
+    let service = outer.layer(inner.layer(bodies.layer(handler)));
+    let (client, sent) = request(2 * MIB);
+    // A body that is not refused ends at once.
+    drop(client);
+    let answer = service.oneshot(sent).await.unwrap();
+    assert_eq!(answer.status(), StatusCode::PAYLOAD_TOO_LARGE);
+    assert_eq!(usage(&uploads), 0);
 }
 
 #[tokio::test(start_paused = true)]
