@@ -28,14 +28,14 @@ impl<W: AsyncFileWriter> ChargedWriter<AsyncArrowWriter<W>> {
     /// # Errors
     /// As the method for [`ArrowWriter`](parquet::arrow::ArrowWriter). A future that is dropped while it writes breaks the file.
     pub async fn write(&mut self, batch: &RecordBatch) -> Result<(), WriteError> {
-        let missing = match self.encode(batch).await {
+        let is_refused = match self.encode(batch).await {
             Err(WriteError::Refused(_)) if self.writer.rows() > 0 => {
                 self.flush().await?;
                 self.encode(batch).await?
             }
             outcome => outcome?,
         };
-        match self.must_flush(missing) {
+        match self.must_flush(is_refused) {
             true => self.flush().await,
             false => Ok(()),
         }
@@ -46,12 +46,11 @@ impl<W: AsyncFileWriter> ChargedWriter<AsyncArrowWriter<W>> {
     /// # Errors
     /// As [`Self::write`]. A refusal changes nothing.
     pub async fn try_write(&mut self, batch: &RecordBatch) -> Result<(), WriteError> {
-        let missing = self.encode(batch).await?;
-        self.overshoot(missing);
+        self.encode(batch).await?;
         Ok(())
     }
 
-    async fn encode(&mut self, batch: &RecordBatch) -> Result<u64, WriteError> {
+    async fn encode(&mut self, batch: &RecordBatch) -> Result<bool, WriteError> {
         let opened = self.begin_batch(batch)?;
         self.writer.write(batch).await?;
         Ok(self.end_batch(opened))

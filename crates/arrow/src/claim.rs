@@ -69,6 +69,9 @@ impl MemoryReservation for Claimed {
 /// capacity, once, however many arrays share it. The charge is the buffer's reservation in Arrow's sense, so another claim of the buffer, by any pool,
 /// replaces it. While the new charge is made the old one is still there, so both count for that moment.
 ///
+/// The memory may outlive the charge. All buffers of one import through the C data interface share one owner, which frees them together. So a column
+/// that is kept keeps the memory of all columns, but the charges of the dropped columns are returned.
+///
 /// ```
 /// # use std::sync::Arc;
 /// use arrow_array::{ArrayRef, Int64Array};

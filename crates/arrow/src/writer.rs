@@ -3,7 +3,8 @@
 use std::fmt;
 use std::io::Write;
 
-use arrow_array::{Array, RecordBatch};
+use arrow_array::cast::AsArray;
+use arrow_array::{Array, OffsetSizeTrait, RecordBatch};
 use bursar::{Charge, ChargeError, Group};
 use parquet::arrow::ArrowWriter;
 use parquet::errors::ParquetError;
@@ -28,6 +29,9 @@ pub fn flushes_early(buffered: u64, encoded: u64, room: u64) -> bool {
 ///
 /// * before a batch, when its charge is refused;
 /// * after it, when encoding took more, and that is refused, or when [`flushes_early`] says so.
+///
+/// The bytes that encoding took more are charged whatever the limits say, because they are in use. So the group may exceed its limit until the
+/// flush ends.
 ///
 /// A row group takes about 40 KiB a column as soon as it has a row, because of its dictionaries. The charge for its first batch includes that, as
 /// far as the writer knows it from the row groups before.
@@ -101,11 +105,6 @@ impl<W> ChargedWriter<W> {
         self.is_whole = true;
     }
 
-    /// Charges missing bytes, whatever the limits say: they are in use.
-    pub(crate) fn overshoot(&mut self, missing: u64) {
-        self.charge.grow_nowait(missing);
-    }
-
     /// Returns the bytes of a row group that is written.
     pub(crate) fn settle_flushed(&mut self) {
         // To no bytes, so nothing is refused.
@@ -148,22 +147,24 @@ impl<W: Buffers> ChargedWriter<W> {
         Ok(opens.then_some(bytes))
     }
 
-    /// Ends the call, and corrects the charge. Returns the bytes that are missing because encoding took more, and that was refused.
-    pub(crate) fn end_batch(&mut self, opened: Option<u64>) -> u64 {
+    /// Ends the call, and corrects the charge. If encoding took more, and that is refused, it is charged whatever the limits say, because it is
+    /// in use. Returns whether this happened.
+    pub(crate) fn end_batch(&mut self, opened: Option<u64>) -> bool {
         self.end();
         let buffered = self.writer.memory();
         if let Some(bytes) = opened {
             self.opening.note(bytes, buffered);
         }
-        match self.charge.resize(buffered) {
-            Ok(()) => 0,
-            Err(_) => buffered - self.charge.bytes(),
+        let is_refused = self.charge.resize(buffered).is_err();
+        if is_refused {
+            self.charge.grow_nowait(buffered - self.charge.bytes());
         }
+        is_refused
     }
 
-    /// Whether `write` flushes the row group after a batch for which bytes are missing.
-    pub(crate) fn must_flush(&self, missing: u64) -> bool {
-        if missing > 0 {
+    /// Whether `write` flushes the row group after a batch. `is_refused` is what [`Self::end_batch`] returned.
+    pub(crate) fn must_flush(&self, is_refused: bool) -> bool {
+        if is_refused {
             return true;
         }
         let (buffered, encoded) = (self.writer.memory(), self.writer.encoded());
@@ -179,14 +180,14 @@ impl<W: Write + Send> ChargedWriter<ArrowWriter<W>> {
     /// [`WriteError::Refused`] if the batch does not fit, although nothing is buffered any more. It is not written, and may be tried again, or the file may be
     /// finished without it. After any other error the file is broken.
     pub fn write(&mut self, batch: &RecordBatch) -> Result<(), WriteError> {
-        let missing = match self.encode(batch) {
+        let is_refused = match self.encode(batch) {
             Err(WriteError::Refused(_)) if self.writer.rows() > 0 => {
                 self.flush()?;
                 self.encode(batch)?
             }
             outcome => outcome?,
         };
-        match self.must_flush(missing) {
+        match self.must_flush(is_refused) {
             true => self.flush(),
             false => Ok(()),
         }
@@ -198,12 +199,11 @@ impl<W: Write + Send> ChargedWriter<ArrowWriter<W>> {
     /// # Errors
     /// [`WriteError::Refused`] if the batch does not fit. Nothing changes then. After any other error the file is broken.
     pub fn try_write(&mut self, batch: &RecordBatch) -> Result<(), WriteError> {
-        let missing = self.encode(batch)?;
-        self.overshoot(missing);
+        self.encode(batch)?;
         Ok(())
     }
 
-    fn encode(&mut self, batch: &RecordBatch) -> Result<u64, WriteError> {
+    fn encode(&mut self, batch: &RecordBatch) -> Result<bool, WriteError> {
         let opened = self.begin_batch(batch)?;
         self.writer.write(batch)?;
         Ok(self.end_batch(opened))
@@ -300,15 +300,46 @@ impl Opening {
     }
 }
 
-/// Bytes of the rows of a batch, of its slices alone. A writer charges them before it encodes the batch.
+/// Bytes of the rows of a batch. A writer charges them before it encodes the batch.
+///
+/// A slice counts its own rows alone. But the values of a dictionary, a list view or a run-end encoded array count whole.
 pub fn batch_bytes(batch: &RecordBatch) -> u64 {
     let columns = batch.columns().iter();
-    let bytes = columns.map(|column| {
+    columns.map(|column| array_bytes(column) as u64).sum()
+}
+
+/// Bytes of the rows of an array. Arrow's own count takes the children of lists whole, and leaves out the texts of views.
+fn array_bytes(array: &dyn Array) -> usize {
+    let inner = if let Some(list) = array.as_list_opt::<i32>() {
+        list_bytes(list.value_offsets(), list.values())
+    } else if let Some(list) = array.as_list_opt::<i64>() {
+        list_bytes(list.value_offsets(), list.values())
+    } else if let Some(map) = array.as_map_opt() {
+        list_bytes(map.value_offsets(), map.entries())
+    } else if let Some(list) = array.as_fixed_size_list_opt() {
+        array_bytes(list.values())
+    } else if let Some(fields) = array.as_struct_opt() {
+        let columns = fields.columns().iter();
+        columns.map(|column| array_bytes(column)).sum()
+    } else if let Some(dictionary) = array.as_any_dictionary_opt() {
+        // The keys have the validity.
+        return array_bytes(dictionary.keys()) + array_bytes(dictionary.values());
+    } else if let Some(texts) = array.as_string_view_opt() {
+        size_of_val(&texts.views()[..]) + texts.total_buffer_bytes_used()
+    } else if let Some(bytes) = array.as_binary_view_opt() {
+        size_of_val(&bytes.views()[..]) + bytes.total_buffer_bytes_used()
+    } else {
         // Arrow cannot tell for each type.
-        let slice = column.to_data().get_slice_memory_size();
-        slice.unwrap_or_else(|_| column.get_array_memory_size()) as u64
-    });
-    bytes.sum()
+        let slice = array.to_data().get_slice_memory_size();
+        return slice.unwrap_or_else(|_| array.get_array_memory_size());
+    };
+    inner + array.nulls().map_or(0, |nulls| nulls.len().div_ceil(8))
+}
+
+/// Bytes of the offsets of a list, and of the values between the first and the last.
+fn list_bytes<O: OffsetSizeTrait>(offsets: &[O], values: &dyn Array) -> usize {
+    let (first, last) = (offsets[0].as_usize(), offsets[offsets.len() - 1].as_usize());
+    size_of_val(offsets) + array_bytes(&values.slice(first, last - first))
 }
 
 impl<W> fmt::Debug for ChargedWriter<W> {

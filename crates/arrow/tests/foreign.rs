@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use arrow_array::ffi::{FFI_ArrowArray, FFI_ArrowSchema, from_ffi, to_ffi};
 use arrow_array::{
-    Array, ArrayRef, Int32Array, RecordBatch, RecordBatchReader, StringArray, make_array,
+    Array, ArrayRef, Int32Array, RecordBatch, RecordBatchReader, StringArray, StructArray,
+    UInt8Array, make_array,
 };
 use arrow_buffer::{Buffer, MemoryPool};
 use arrow_data::ArrayData;
@@ -59,6 +60,38 @@ fn imported_arrays_are_charged_once() {
     assert_eq!(usage(&group), bytes);
     drop(slice);
     assert_eq!(usage(&group), 0);
+}
+
+/// A column that is kept keeps the memory of all columns of its import, but only its own charge.
+#[test]
+fn columns_of_one_import_are_freed_together() {
+    struct Memory {
+        bytes: [u8; 1000],
+        _kept: Arc<()>,
+    }
+    impl AsRef<[u8]> for Memory {
+        fn as_ref(&self) -> &[u8] {
+            &self.bytes
+        }
+    }
+    let group = group(MAX);
+    let kept = Arc::new(());
+    let column = || {
+        let memory = Memory {
+            bytes: [7; 1000],
+            _kept: kept.clone(),
+        };
+        let buffer = Buffer::from(Bytes::from_owner(memory));
+        Arc::new(UInt8Array::new(buffer.into(), None)) as ArrayRef
+    };
+    let both = RecordBatch::try_from_iter([("a", column()), ("b", column())]).unwrap();
+    let (array, schema) = to_ffi(&StructArray::from(both).to_data()).unwrap();
+    let imported = StructArray::from(import(array, &schema).unwrap());
+    let column = imported.column(0).clone();
+    assert_eq!(RecordBatch::from(imported).try_claim(&group).unwrap(), 2000);
+    assert_eq!((usage(&group), Arc::strong_count(&kept)), (1000, 3));
+    drop(column);
+    assert_eq!((usage(&group), Arc::strong_count(&kept)), (0, 1));
 }
 
 #[test]

@@ -7,11 +7,22 @@ use std::io::{self, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::process::Command;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use arrow_array::RecordBatch;
+use arrow_array::builder::{Int64Builder, MapBuilder, StringViewBuilder};
+use arrow_array::types::Int64Type;
+use arrow_array::{
+    Array, ArrayRef, BinaryViewArray, DictionaryArray, FixedSizeListArray, Int32Array,
+    LargeListArray, ListArray, RecordBatch, StringViewArray, StructArray, UInt32Array,
+};
+use arrow_buffer::OffsetBuffer;
+use arrow_schema::Field;
+use arrow_select::take::take_record_batch;
 use bursar::{Freshness, Group};
-use bursar_arrow::{ChargedWriter, ROW_GROUP_MIN, WriteError, flush_largest, flushes_early};
+use bursar_arrow::{
+    ChargedWriter, ROW_GROUP_MIN, WriteError, batch_bytes, flush_largest, flushes_early,
+};
 use bursar_rig::random::Random;
 use bytes::Bytes;
 use futures_util::future::{BoxFuture, FutureExt};
@@ -122,6 +133,7 @@ fn encoding_takes_more_than_the_batch() {
     writer.write(&written[0]).unwrap();
     assert_eq!((writer.buffered(), usage(&group)), (0, 0));
     assert_eq!(writer.inner().flushed_row_groups().len(), 1);
+    assert!(group.peak() > max, "charged until it is flushed");
     // Now it is known.
     let refused = writer.try_write(&written[1]);
     assert!(matches!(refused, Err(WriteError::Refused(_))));
@@ -140,6 +152,90 @@ fn encoding_takes_more_than_the_batch() {
     assert!(matches!(refused, Err(WriteError::Refused(_))));
     drop(writer);
     assert_eq!(usage(&group), 0);
+}
+
+/// The bytes of a column, of its rows 10 to 19, and of these after a copy that has nothing else.
+fn sizes(column: ArrayRef) -> [u64; 3] {
+    let batch = RecordBatch::try_from_iter([("column", column)]).unwrap();
+    let slice = batch.slice(10, 10);
+    let rows = UInt32Array::from_iter_values(0..10);
+    let copy = take_record_batch(&slice, &rows).unwrap();
+    [&batch, &slice, &copy].map(batch_bytes)
+}
+
+#[test]
+fn a_slice_counts_its_own_rows() {
+    // Ten values a row, or a text.
+    let rows = 0..1000_i64;
+    let values = || {
+        rows.clone()
+            .map(|n| Some((0..10).map(move |m| Some(n * m))))
+    };
+    let text = |n: i64| format!("{n:>20}");
+    let texts = || rows.clone().map(text);
+    let view = || Arc::new(StringViewArray::from_iter_values(texts())) as ArrayRef;
+    let list = || ListArray::from_iter_primitive::<Int64Type, _, _>(values());
+    let mut map = MapBuilder::new(None, StringViewBuilder::new(), Int64Builder::new());
+    for n in rows.clone() {
+        map.keys().append_value(text(n));
+        map.values().append_value(n);
+        map.append(true).unwrap();
+    }
+    let field =
+        |name: &str, array: &dyn Array| Arc::new(Field::new(name, array.data_type().clone(), true));
+    let fields = StructArray::from(vec![(field("view", &view()), view())]);
+    let ends = OffsetBuffer::from_lengths(vec![1; 1000]);
+    let views = ListArray::new(field("item", &view()), ends, view(), None);
+    let pairs = FixedSizeListArray::new(field("item", &list()), 1, Arc::new(list()), None);
+    let bytes = BinaryViewArray::from_iter_values(texts());
+    // Each other row is null.
+    let nulls = values()
+        .zip(rows.clone())
+        .map(|(row, n)| row.filter(|_| n % 2 == 0));
+    let large = LargeListArray::from_iter_primitive::<Int64Type, _, _>(nulls);
+    for (column, whole, ten) in [
+        (view(), 1000 * 36, 10 * 36),
+        (Arc::new(bytes), 1000 * 36, 10 * 36),
+        (Arc::new(list()), 1001 * 4 + 80_000, 11 * 4 + 800),
+        (Arc::new(large), 1001 * 8 + 40_000 + 125, 11 * 8 + 400 + 2),
+        (Arc::new(map.finish()), 1001 * 4 + 44_000, 11 * 4 + 440),
+        (Arc::new(fields), 1000 * 36, 10 * 36),
+        (Arc::new(views), 1001 * 4 + 36_000, 11 * 4 + 360),
+        (Arc::new(pairs), 1001 * 4 + 80_000, 11 * 4 + 800),
+    ] as [(ArrayRef, u64, u64); 8]
+    {
+        let shown = column.data_type().to_string();
+        assert_eq!(sizes(column), [whole, ten, ten], "{shown}");
+    }
+    // A short text stands in its view, and a null has a bit.
+    let short = StringViewArray::from_iter([Some("twelve bytes"), None].repeat(10));
+    assert_eq!(
+        sizes(Arc::new(short)),
+        [20 * 16 + 3, 10 * 16 + 2, 10 * 16 + 2]
+    );
+    // All values of a dictionary count.
+    let keys = Int32Array::from_iter_values(0..1000);
+    let dictionary = DictionaryArray::new(keys, view());
+    let all = 1000 * 36;
+    assert_eq!(
+        sizes(Arc::new(dictionary)),
+        [4000 + all, 40 + all, 40 + all]
+    );
+}
+
+/// Texts of views are charged before they are encoded, so that a batch that does not fit is refused.
+#[test]
+fn views_that_do_not_fit_are_refused() {
+    let group = group(MAX);
+    let texts = vec!["x".repeat(100 << 10); 20];
+    let texts = Arc::new(StringViewArray::from(texts)) as ArrayRef;
+    let batch = RecordBatch::try_from_iter([("text", texts)]).unwrap();
+    let mut file = Vec::new();
+    let writer = ArrowWriter::try_new(&mut file, batch.schema(), None).unwrap();
+    let mut writer = ChargedWriter::new(writer, &group);
+    let refused = writer.write(&batch);
+    assert!(matches!(refused, Err(WriteError::Refused(_))));
+    assert_eq!((group.peak(), writer.inner().memory_size()), (0, 0));
 }
 
 #[test]
@@ -450,6 +546,27 @@ fn a_dropped_flush_breaks_the_file() {
     assert!(matches!(broken, Poll::Ready(Err(WriteError::Broken))));
     assert!(!sink.is_complete);
     read(sink.file).unwrap_err();
+    assert_eq!(usage(&group), 0);
+}
+
+/// The bytes that encoding took more are charged while the flush waits for its sink.
+#[test]
+fn a_waiting_flush_is_charged_above_the_limit() {
+    let max = 32 << 10;
+    let group = group(max);
+    let mut sink = Sink {
+        waits: true,
+        ..Sink::default()
+    };
+    let mut writer = async_writer(&mut sink, &group);
+    let batch = batch(&mut Random::fork(12, 0), 100);
+    let mut context = Context::from_waker(Waker::noop());
+    {
+        let mut write = pin!(writer.write(&batch));
+        assert!(write.as_mut().poll(&mut context).is_pending());
+        assert!(usage(&group) > max && group.is_over_max());
+    }
+    drop(writer);
     assert_eq!(usage(&group), 0);
 }
 

@@ -145,9 +145,12 @@ impl CacheController {
     }
 
     fn usage(&self) -> u64 {
-        // Exact is never too old.
-        let reading = self.group.read(Freshness::Exact);
-        reading.map_or(0, |reading| reading.usage_bytes())
+        let reading = match self.group.read(Freshness::Exact) {
+            Ok(reading) => reading,
+            // The memory's policy forbids readers to flush, so this is the number of the last flush.
+            Err(not_fresh) => not_fresh.cached,
+        };
+        reading.usage_bytes()
     }
 }
 

@@ -27,25 +27,37 @@ use crate::held::{Evict, Held};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[cfg_attr(docsrs, doc(cfg(feature = "moka")))]
-pub struct Place<V>(Arc<Mutex<Option<Held<V>>>>);
+pub struct Place<V>(Arc<Mutex<Content<V>>>);
+
+struct Content<V> {
+    held: Option<Held<V>>,
+    /// Whether an eviction is about to remove the entry.
+    is_claimed: bool,
+}
 
 impl<V> Place<V> {
     /// The entry; `None` if moka has removed it meanwhile, which is a miss.
     pub fn get(&self) -> Option<Held<V>> {
-        self.lock().clone()
+        self.lock().held.clone()
     }
 
     /// Lets the entry go. Its bytes are returned when no reader has it.
     pub fn empty(&self) {
-        drop(self.take());
+        // The entry is dropped without the lock: its end may run code of the program.
+        let held = self.lock().held.take();
+        drop(held);
     }
 
-    fn take(&self) -> Option<Held<V>> {
-        // The caller drops it without the lock: its end may run code of the program.
-        self.lock().take()
+    /// The entry, for the one eviction that may remove it. `None` if another has claimed it, or it is gone.
+    fn claim(&self) -> Option<Held<V>> {
+        let mut content = self.lock();
+        match std::mem::replace(&mut content.is_claimed, true) {
+            false => content.held.clone(),
+            true => None,
+        }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Held<V>>> {
+    fn lock(&self) -> MutexGuard<'_, Content<V>> {
         // Nothing panics while it is locked.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -53,7 +65,10 @@ impl<V> Place<V> {
 
 impl<V> From<Held<V>> for Place<V> {
     fn from(held: Held<V>) -> Self {
-        Self(Arc::new(Mutex::new(Some(held))))
+        Self(Arc::new(Mutex::new(Content {
+            held: Some(held),
+            is_claimed: false,
+        })))
     }
 }
 
@@ -65,7 +80,7 @@ impl<V> Clone for Place<V> {
 
 impl<V: fmt::Debug> fmt::Debug for Place<V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Place").field(&*self.lock()).finish()
+        f.debug_tuple("Place").field(&self.lock().held).finish()
     }
 }
 
@@ -76,21 +91,26 @@ where
     V: Send + Sync + 'static,
     S: BuildHasher + Clone + Send + Sync + 'static,
 {
-    /// Removes entries in the order of moka's iterator. An entry that a reader has counts as 0.
+    /// Removes entries in the order of moka's iterator. An entry that a reader has counts as 0. If another thread replaces an entry while it is
+    /// removed, the new entry may be removed instead, and the next reader misses it.
     fn evict(&self, bytes: u64) -> u64 {
         let mut freed = 0;
         for (key, place) in self {
             if freed >= bytes {
                 break;
             }
-            // Only one caller gets the entry, so its bytes count once. The listener finds the place empty.
-            if let Some(held) = place.take() {
-                if Held::is_last(&held) {
-                    freed += Held::bytes(&held);
-                }
-                drop(held);
-                self.invalidate(&*key);
+            // Only one caller claims the entry, so its bytes count once.
+            let Some(held) = place.claim() else {
+                continue;
+            };
+            // The place is full until moka has removed it. A thread that found it empty would insert the key anew, and this call would
+            // remove the new entry.
+            self.invalidate(&*key);
+            place.empty();
+            if Held::is_last(&held) {
+                freed += Held::bytes(&held);
             }
+            // `held` is dropped here, without a lock: its end may run code of the program.
         }
         freed
     }

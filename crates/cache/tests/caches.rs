@@ -1,11 +1,15 @@
 //! Caches of both crates in groups: conservation, eviction, and a controller with a gauge of its own.
 
+use std::cell::Cell;
+use std::hash::{Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier, mpsc};
 use std::thread;
+use std::time::Duration;
 
-use bursar::{Freshness, Group, Limits, Memory};
+use bursar::{FlushPolicy, Freshness, Group, Limits, Memory};
 use bursar_arbiter::Real;
 use bursar_cache::{CacheController, CachePolicy, Evict, Held, Place, QuickCache, evict_from};
 use bursar_rig::random::Random;
@@ -213,6 +217,66 @@ fn the_smallest_eviction_frees_something() {
     assert_eq!(usage(&group), 0);
 }
 
+/// A key whose hash first runs the reader of its thread.
+#[derive(PartialEq, Eq)]
+struct Watched;
+
+thread_local! {
+    static READER: Cell<Option<Box<dyn FnMut()>>> = const { Cell::new(None) };
+}
+
+impl Hash for Watched {
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        // None while it runs, so that its own calls of the cache run none.
+        if let Some(mut reader) = READER.take() {
+            reader();
+            READER.set(Some(reader));
+        }
+        7.hash(hasher);
+    }
+}
+
+/// In the middle of an eviction, others evict, and insert the key anew if they miss it. No entry goes without being counted.
+#[test]
+fn an_eviction_removes_only_what_it_counts() {
+    let memory = Memory::host().unwrap();
+    let group = memory.root().child("cache", Limits::none()).unwrap();
+    let cache: moka::sync::Cache<Watched, Place<u64>> = moka::sync::Cache::builder()
+        .eviction_listener(|_, place: Place<u64>, _| place.empty())
+        .build();
+    // Bytes of all entries so far, and of the evicted ones.
+    let totals = Rc::new(Cell::new((0, 0)));
+    let insert = |cache: &moka::sync::Cache<_, _>, group: &Group| {
+        let held = Held::charged(group, 100, || 7).unwrap();
+        cache.insert(Watched, held.into());
+        100
+    };
+    insert(&cache, &group);
+    let (others, other_group, counts) = (cache.clone(), group.clone(), totals.clone());
+    let reader = move |evicts: bool| {
+        let (mut inserted, mut evicted) = counts.get();
+        if evicts {
+            evicted += others.evict(1);
+        }
+        let found = others.get(&Watched).and_then(|place| place.get());
+        if found.is_none() {
+            inserted += insert(&others, &other_group);
+        }
+        counts.set((inserted, evicted));
+    };
+    for evicts in [false, true] {
+        totals.set((usage(&group), 0));
+        let reader = reader.clone();
+        READER.set(Some(Box::new(move || reader(evicts))));
+        let own = cache.evict(1);
+        READER.set(None);
+        let (inserted, evicted) = totals.get();
+        assert!(own > 0);
+        assert_eq!(usage(&group), inserted - evicted - own, "{evicts}");
+        insert(&cache, &group);
+    }
+}
+
 /// An entry is charged while a reader has it, also after its eviction.
 fn readers_keep_their_charge<C: Any>() {
     let memory = Memory::host().unwrap();
@@ -321,6 +385,31 @@ fn eviction_that_frees_nothing_is_told() {
     assert!(group.events().reclaim_unreturned > 0);
     drop(held);
     assert_eq!(usage(&group), 0);
+}
+
+/// The policy may forbid readers to flush. A look then goes by the bytes of the last flush, and does not take the caches for empty.
+#[test]
+fn memories_that_only_flush_by_the_period() {
+    let memory = Memory::builder()
+        .max(1000)
+        .policy(FlushPolicy::PeriodicOnly)
+        .flush_period(Duration::ZERO)
+        .build()
+        .unwrap();
+    let group = memory.root().child("cache", Limits::none()).unwrap();
+    let _held = group.try_charge(500).unwrap();
+    memory.tick();
+    let gauge = || {
+        Some(Real {
+            bytes: 610,
+            stall_percent: 0.0,
+        })
+    };
+    let controller = CacheController::with_gauge(&group, CachePolicy::default(), gauge);
+    let look = controller.look().unwrap();
+    // An eighth of the distance of 40.
+    assert_eq!((look.usage_before, look.target), (500, 505));
+    assert_eq!(look.usage, 500);
 }
 
 #[test]

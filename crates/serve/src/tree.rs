@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use bursar::diagnosis::WaitingCharge;
 use bursar::{Freshness, GroupSnapshot, Snapshot};
 use serde::Serialize;
 
@@ -81,13 +82,17 @@ impl Tree {
         before.extend_from_slice(b",\"groups\":[\n");
         let mut groups: Vec<_> = snapshot.into_iter().collect();
         groups.retain(|group| group.depth <= depth);
+        groups.shrink_to_fit();
         let bytes = |group: &GroupSnapshot| {
             let numbers = 1 + group.reading.iter().count();
-            size_of::<GroupSnapshot>() + group.path.capacity() + numbers * 32
+            let waiting = group.waiting.capacity() * size_of::<WaitingCharge>();
+            let charged = group.waiting.iter().map(|charge| charge.charged.capacity());
+            group.path.capacity() + numbers * 32 + waiting + charged.sum::<usize>()
         };
+        let all = groups.capacity() * size_of::<GroupSnapshot>();
         Self {
             before,
-            bytes_held: groups.iter().map(bytes).sum(),
+            bytes_held: all + groups.iter().map(bytes).sum::<usize>(),
             groups: groups.into_iter(),
             ended: false,
         }
@@ -127,5 +132,50 @@ pub(crate) fn freshness(text: &str) -> Result<Freshness, Refusal> {
                 ),
             )),
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::task::{Context, Waker};
+
+    use bursar::{Limits, Memory};
+
+    use super::*;
+
+    fn bytes_held(memory: &Memory, depth: usize) -> usize {
+        let snapshot = memory.snapshot(Freshness::Exact).unwrap();
+        Tree::new(&Program::this(), "exact", snapshot, depth).bytes_held()
+    }
+
+    /// An answer of few levels does not keep the memory of all groups.
+    #[test]
+    fn left_out_groups_are_not_held() {
+        let memory = Memory::host().unwrap();
+        let child = |number: u32| memory.root().child(format!("{number}"), Limits::none());
+        let alone = bytes_held(&memory, 0);
+        let groups: Vec<_> = (0..1000).map(child).collect();
+        assert_eq!(bytes_held(&memory, 0), alone);
+        assert!(bytes_held(&memory, 1) > groups.len() * size_of::<GroupSnapshot>());
+    }
+
+    #[test]
+    fn waiting_charges_are_held() {
+        let memory = Memory::host().unwrap();
+        let group = memory.root().child("full", Limits::max(100)).unwrap();
+        let tenant = group.child("t".repeat(200), Limits::none()).unwrap();
+        let charge = group.try_charge(100).unwrap();
+        let before = bytes_held(&memory, 9);
+        let mut waits: Vec<_> = (0..10)
+            .map(|_| Box::pin(tenant.charge_async(100)))
+            .collect();
+        let mut context = Context::from_waker(Waker::noop());
+        for wait in &mut waits {
+            assert!(pin!(wait).poll(&mut context).is_pending());
+        }
+        let each = size_of::<WaitingCharge>() + tenant.path().len();
+        assert!(bytes_held(&memory, 9) >= before + waits.len() * each);
+        drop(charge);
     }
 }

@@ -66,6 +66,7 @@ use super::record::Record;
 /// * **Values made at first use**: `LazyLock`, `OnceLock`, `thread_local!`. The group of the first user pays.
 /// * **Buffers of `stdin` and `stdout`**: 8 KiB and 1 KiB, made at first use.
 /// * **Pools.** A connection pool keeps the connection that one request opened. A compiled regular expression keeps its caches.
+/// * **Callbacks of pressure, and reclaimers.** They run on a thread that charges, in its group.
 /// * **Queues of an async runtime** and of channels. They grow when a task in a group is the first to need the room.
 ///
 /// Use [`crate::outside`] for all of them. Run the first use within it, before any group needs the value. Or run each use
