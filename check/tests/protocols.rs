@@ -59,6 +59,7 @@ protocols![
     drains: "drains",
     removal: "removal",
     rebirth: "rebirth",
+    reversal: "reversal",
     nowait_and_overshoot: "nowait-and-overshoot",
     count_anywhere: "count-anywhere",
     move_charge: "move-charge",

@@ -38,6 +38,7 @@ mod ranges;
 mod rebirth;
 mod reclaim;
 mod removal;
+mod reversal;
 mod rooms;
 mod roster;
 mod settings;
@@ -73,6 +74,8 @@ pub fn all<M: Forks>() -> Vec<Protocol<M>> {
             "groups end while others update, charge and read them, and are born again in the same records"),
         Protocol::of(2, "rebirth", rebirth::scenario,
             "a record is born again while the old parent is drained, read and retired: no false refusal, nothing lost"),
+        Protocol::of(2, "reversal", reversal::scenario,
+            "a last handle is dropped while two records become groups again, the other way round: no two tasks wait for each other"),
         settings::protocol::<M, 3>(),
         settings::protocol::<M, 4>(),
         settings::protocol::<M, 2>(),

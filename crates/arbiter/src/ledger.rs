@@ -387,7 +387,7 @@ impl<M: Machine> Ledger<M> {
                 cap,
                 now_ns,
                 &mut None,
-                &self.kept_for_growers(now_ns),
+                &self.kept_for_growers(now_ns, true),
             ) {
                 Look::Fits { bytes, width } => {
                     after.drop_wakers.extend(waker);
@@ -606,8 +606,29 @@ impl<M: Machine> Ledger<M> {
     /// Whether a level has grants, or bytes of ended ones, that will return.
     fn may_free(&self, at: u32) -> bool {
         let has_grants = self.levels.get(&at).is_some_and(|level| level.promised > 0);
+        has_grants || self.has_ended(at)
+    }
+
+    fn has_ended(&self, at: u32) -> bool {
         let returns = |ended: &Ended<M>| ended.chain.contains(&at) && ended.group.reserved() > 0;
-        has_grants || self.ended.values().any(returns)
+        self.ended.values().any(returns)
+    }
+
+    /// Whether to keep others from a level for one that waits there: only if bytes will return soon. An idle grant waits for its client, which
+    /// may never come back. `but` is the grant of the one that waits. `with_empty`: a grant without bytes is waited for, too.
+    fn keeps(&self, at: u32, but: Option<u64>, with_empty: bool, now_ns: u64) -> bool {
+        let runs = |(&id, grant): (&u64, &Grant<M>)| {
+            let counts = with_empty || grant.bytes > 0;
+            counts && Some(id) != but && grant.chain.contains(&at) && self.runs(grant, now_ns)
+        };
+        self.grants.iter().any(runs) || self.has_ended(at)
+    }
+
+    /// Whether a grant's query is not idle, or has been so for a short time only.
+    fn runs(&self, grant: &Grant<M>, now_ns: u64) -> bool {
+        // Relaxed: a time that stands for itself.
+        let idle_since = grant.idle_since_ns.load(Ordering::Relaxed);
+        idle_since == 0 || now_ns.saturating_sub(idle_since) < ns(self.policy.idle_after)
     }
 
     /// The most bytes that all grants of a group can have together: what the limits on its way leave beside that which is charged outside of
@@ -983,7 +1004,7 @@ impl<M: Machine> Ledger<M> {
     /// The next waiter that can be served.
     fn next(&mut self, now_ns: u64, uncharged: &mut Option<Uncharged>) -> Option<(u32, u64, Look)> {
         let ranked: Vec<u32> = self.ranks.iter().map(|&(.., number)| number).collect();
-        let mut kept = self.kept_for_growers(now_ns);
+        let mut kept = self.kept_for_growers(now_ns, true);
         let mut due: Vec<(u64, u64, u32)> = ranked
             .iter()
             .filter_map(|&number| {
@@ -1004,7 +1025,7 @@ impl<M: Machine> Ledger<M> {
                     // A grant of 0 bytes frees none, and keeps out who must be alone.
                     let tenant = &self.tenants[&number];
                     let is_alone = tenant.queue.get(first).is_some_and(|first| first.is_alone);
-                    if self.may_free(at) || is_alone && at == number && tenant.grants > 0 {
+                    if self.keeps(at, None, is_alone && at == number, now_ns) {
                         kept.entry(at).or_insert(number);
                     }
                 }
@@ -1465,7 +1486,7 @@ impl<M: Machine> Ledger<M> {
             .ranks
             .iter()
             .filter_map(|&(.., number)| self.tenants[&number].blocked_at)
-            .chain(self.kept_for_growers(now_ns).into_keys())
+            .chain(self.kept_for_growers(now_ns, false).into_keys())
             .collect();
         let idle_after = ns(self.policy.idle_after);
         let grown = self.grown_grants();

@@ -261,7 +261,9 @@ impl<M: Machine> Group<M> {
 
     /// Whether the usage is above `max`, after an infallible charge or a lowered limit.
     pub fn is_over_max(&self) -> bool {
-        self.reserved() > self.limits().max
+        // Without claims under way, which may not fit.
+        let usage = self.core().counters.usage_now(self.index());
+        usage > self.limits().max
     }
 
     /// Takes the debt that charges left while a `high` was exceeded, here or above. This does not sleep: the caller should then wait

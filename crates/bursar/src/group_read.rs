@@ -86,8 +86,8 @@ impl<M: Machine> Group<M> {
         snapshot::snapshot(self, freshness)
     }
 
-    /// Bytes reserved for the group and everything below it, now. Limits are compared with this number. It includes stock. A
-    /// charge that an ancestor refuses may count here for a moment, but never above the limit.
+    /// Bytes reserved for the group and everything below it, now. Limits are compared with this number. It includes stock. A charge that is
+    /// refused may count here for a moment: up to the limit, or up to the highest number so far if the group has ever exceeded its limit.
     #[doc(alias = "memory.current")]
     pub fn reserved(&self) -> u64 {
         self.core().counters.counter(self.index()).reserved()

@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use bursar::{Bytes, CreateError, Group, Limits};
+use bursar::{Bytes, CreateError, Group, Limits, printable};
 
 use crate::chain;
 use crate::names;
@@ -165,7 +165,8 @@ impl Live {
 /// Shows the name, the number and, if known, the bytes held.
 impl fmt::Display for Live {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.label())?;
+        // DataFusion puts names of columns into it, which a tenant chooses.
+        printable(&self.label()).fmt(f)?;
         match self.held {
             Some(held) => write!(f, " {}", Bytes(held)),
             None => Ok(()),

@@ -307,7 +307,7 @@ impl GroupPool {
             // Relaxed: as in `is_to_spill`.
             let has_spilled = entry.has_spilled.load(Ordering::Relaxed);
             let bytes = match &sort {
-                _ if !engine_version::may_be_asked(has_spilled, sort.is_some()) => 0,
+                _ if !engine_version::may_be_asked(&live.name, has_spilled, sort.is_some()) => 0,
                 Some((sort, _)) => sort.spillable(),
                 None => entry.held()?.bytes(),
             };
@@ -340,7 +340,11 @@ impl GroupPool {
         // Relaxed, both: as in `is_to_spill`.
         let has_spilled = entry.has_spilled.load(Ordering::Relaxed);
         let is_busy = entry.is_asked.load(Ordering::Relaxed)
-            || !engine_version::may_be_asked(has_spilled, entry.sort().is_some());
+            || !engine_version::may_be_asked(
+                reservation.consumer().name(),
+                has_spilled,
+                entry.sort().is_some(),
+            );
         match is_busy || !is_whole {
             true => None,
             false => self
@@ -821,7 +825,9 @@ impl GroupPool {
             return false;
         };
         let worth = worth_spilling(self.chain.lowest(), spillers);
-        reservation.size() as u64 >= worth && !entry.is_asked.load(Ordering::Relaxed)
+        reservation.size() as u64 >= worth
+            && !entry.is_asked.load(Ordering::Relaxed)
+            && !engine_version::is_without_spill(reservation.consumer().name())
     }
 
     /// Returns whether requests of a consumer always succeed, as long as its group exists.

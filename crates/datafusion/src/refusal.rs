@@ -78,7 +78,7 @@ impl RefusalText {
     /// Finds the parts in an error of a query; `None` if the error is no refusal of memory or of spill space.
     pub fn of(error: &DataFusionError) -> Option<Self> {
         let (resource, text) = refused(error.find_root())?;
-        let (text, hint) = text.split_once(HINT).unwrap_or((&text, ""));
+        let (text, hint) = text.rsplit_once(HINT).unwrap_or((&text, ""));
         let (message, detail) = text.split_once('\n').unwrap_or((text, ""));
         Some(Self {
             resource,
@@ -92,7 +92,7 @@ impl RefusalText {
     /// below. The tree around a tenant's limit also has the usage and limits of the groups above.
     pub fn within(mut self, path: &str) -> Self {
         let below = path.trim_end_matches('/');
-        let at = self.detail.find(TREE).or_else(|| {
+        let at = self.detail.rfind(TREE).or_else(|| {
             // Nothing comes before it.
             self.detail.starts_with(&TREE[1..]).then_some(0)
         });
@@ -224,7 +224,8 @@ impl Refusal {
         let mut text = format!(
             "{REFUSED}{} more for {}, which has {}, in {}: ",
             Bytes(requested),
-            reservation.consumer().name(),
+            // DataFusion puts names of columns into it, which a tenant chooses.
+            printable(reservation.consumer().name()),
             Bytes(held),
             printable(query),
         );

@@ -314,7 +314,7 @@ impl FairShare {
         if after < held.told.load(Ordering::SeqCst) {
             self.tell(held);
         }
-        if after == 0 {
+        if before > 0 && after == 0 {
             self.count_active(-1);
         }
     }

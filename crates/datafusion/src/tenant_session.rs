@@ -23,6 +23,7 @@ pub(crate) use depth::on_stack;
 pub use error::TenantSqlError;
 pub(crate) use prepared::prepared_bytes;
 pub(crate) use rules::Rules;
+pub(crate) use values::References;
 
 /// A session for the statements of a tenant that is not trusted. No statement leaves the tenant's pool, or overflows the stack.
 ///
@@ -185,10 +186,21 @@ impl TenantSession {
     async fn start(&self, text: &str) -> Result<DataFrame, TenantSqlError> {
         let (plan, shape) = self.rules.plan(&self.context.state(), text).await?;
         let is_executed = matches!(&plan, LogicalPlan::Statement(Statement::Execute(_)));
+        if let LogicalPlan::Statement(Statement::Execute(execute)) = &plan
+            && let Some(references) = self.prepared.references(&execute.name)
+        {
+            let arguments = &execute.parameters;
+            self.rules
+                .check_arguments(&references, arguments, &self.context.state())?;
+        }
         let (mut kept, mut freed) = (None, None);
         if let LogicalPlan::Statement(Statement::Prepare(prepare)) = &plan {
-            self.prepared
-                .charge(&prepare.name, text, shape, &self.runtime.memory_pool)?;
+            self.prepared.charge(
+                &prepare.name,
+                text,
+                (&prepare.input, shape),
+                &self.runtime.memory_pool,
+            )?;
             kept = Some(prepare.name.clone());
         } else if let LogicalPlan::Statement(Statement::Deallocate(deallocate)) = &plan {
             freed = Some(deallocate.name.clone());

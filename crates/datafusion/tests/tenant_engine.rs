@@ -1119,6 +1119,28 @@ async fn a_prepared_statement_runs_with_parameters_and_is_paid_for() {
     scene.assert_all_is_given_back().await;
 }
 
+/// Each reference gets a copy of the value before anything is charged.
+#[tokio::test]
+async fn a_parameter_is_not_copied_without_bound() {
+    let scene = scene(MAX);
+    let tenant = scene.tenant();
+    for (references, is_refused) in [(1, false), (10, false), (2_000, true)] {
+        let list = vec!["$1"; references].join(",");
+        let text = format!("SELECT k FROM t WHERE 'a' IN ({list})");
+        let prepared = tenant.prepare(None, &text).await.unwrap();
+        let long = ScalarValue::from("b".repeat(100_000));
+        let ran = tenant.execute(None, &prepared, ParamValues::from(vec![long]));
+        let is_too_large = matches!(
+            ran.await,
+            Err(TenantEngineError::Statement(
+                TenantSqlError::ValueTooLarge { .. }
+            ))
+        );
+        assert_eq!(is_too_large, is_refused, "{references}");
+    }
+    scene.assert_all_is_given_back().await;
+}
+
 #[tokio::test]
 async fn a_refused_plan_shows_a_tenant_nothing_of_others() {
     let scene = scene(MAX);

@@ -340,6 +340,26 @@ async fn a_prepared_statement_is_charged_until_it_is_deallocated() {
     assert_eq!(usage(&scene.query), 0);
 }
 
+/// Each reference gets a copy of the argument before anything is charged.
+#[tokio::test]
+async fn an_argument_of_execute_is_not_copied_without_bound() {
+    let mut scene = scene(64 * MIB, 64 * MIB);
+    scene.session = scene.session.prepared_max(3);
+    for (name, references, is_refused) in [("few", 10, false), ("many", 2_000, true)] {
+        let list = vec!["$1"; references].join(",");
+        let text = format!("PREPARE {name} AS SELECT 'a' IN ({list})");
+        scene.run(&text).await.unwrap();
+        for argument in [
+            "repeat('b', 100000)".to_owned(),
+            format!("'{}'", "b".repeat(50_000)),
+        ] {
+            let ran = scene.run(&format!("EXECUTE {name}({argument})")).await;
+            let is_too_large = matches!(ran, Err(TenantSqlError::ValueTooLarge { .. }));
+            assert_eq!(is_too_large, is_refused, "{name} {argument:.20}");
+        }
+    }
+}
+
 impl Scene {
     /// Has a table of one text and one number, and the functions of lists.
     async fn with_functions(mut self) -> Self {

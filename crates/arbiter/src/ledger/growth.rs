@@ -3,7 +3,6 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::task::Waker;
 use std::time::Duration;
 
@@ -361,19 +360,17 @@ impl<M: Machine> Ledger<M> {
         grown.map(|grower| grower.grant).collect()
     }
 
-    /// Levels that nobody is admitted through, because queries that run wait for them, or because the process really takes too much.
-    pub(super) fn kept_for_growers(&self, now_ns: u64) -> BTreeMap<u32, u32> {
-        let waiting = self.waiting_growers();
-        let awaited = waiting.filter_map(|(_, grower)| grower.blocked_at);
+    /// Levels that queries that run wait for, and the root if the process really takes too much. With `only_kept`, only those where bytes will return
+    /// soon: nobody is admitted through them.
+    pub(super) fn kept_for_growers(&self, now_ns: u64, only_kept: bool) -> BTreeMap<u32, u32> {
+        let awaited = self.waiting_growers().filter_map(|(_, grower)| {
+            let at = grower.blocked_at?;
+            let keeps = !only_kept || self.keeps(at, Some(grower.grant), false, now_ns);
+            keeps.then_some(at)
+        });
         // Then there is no room, whatever is reserved, as long as a query runs or has left bytes.
-        let idle_after = ns(self.policy.idle_after);
-        let runs = |grant: &Grant<M>| {
-            // Relaxed: a time that stands for itself.
-            let idle_since = grant.idle_since_ns.load(Ordering::Relaxed);
-            idle_since == 0 || now_ns.saturating_sub(idle_since) < idle_after
-        };
         let may_change = || {
-            self.grants.values().any(runs)
+            self.grants.values().any(|grant| self.runs(grant, now_ns))
                 || self.ended.values().any(|ended| ended.group.reserved() > 0)
         };
         let is_full = self.strain().is_full && may_change();

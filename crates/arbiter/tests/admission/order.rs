@@ -1,11 +1,14 @@
 //! The order of those that wait.
 
-use std::task::Poll;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bursar::Group;
 use bursar_arbiter::{AdmitError, Arbiter, Ask, Grant, Order, Waiting};
 
+use super::clock::timed;
 use super::common::{MIB, arbiter, ask, granted, poll, refused, tenant, timeless, waits};
 
 #[test]
@@ -489,6 +492,50 @@ fn room_is_kept_for_nobody_who_waits_for_what_no_grant_has() {
                 "{number}: {at_root} {has_empty} {is_alone}: {small:?}"
             );
         }
+    }
+}
+
+/// An idle client may never come back. One that waits for its bytes is passed meanwhile, and keeps its place.
+#[test]
+fn room_is_kept_for_nobody_who_waits_for_idle_queries_alone() {
+    let mut policy = timeless();
+    policy.passes_max = 1;
+    let (idle_after, moment) = (Duration::from_secs(10), Duration::from_millis(1));
+    policy.idle_after = idle_after;
+    // Whether it waits for bytes that run already, as an ask that is alone, or as any other ask.
+    for (grows, is_alone) in [(true, false), (false, true), (false, false)] {
+        let (arbiter, clock) = timed(100, policy.clone());
+        let acme = tenant(&arbiter, "acme", u64::MAX);
+        let idle = arbiter.try_admit(ask(&acme, "idle", 30)).unwrap();
+        let _held = idle.try_charge(30 * MIB).unwrap();
+        let running = arbiter.try_admit(ask(&acme, "running", 40)).unwrap();
+        let used = running.try_charge(40 * MIB).unwrap();
+        let mut grow = grows.then(|| running.grow(50 * MIB));
+        let mut first = None;
+        if let Some(grow) = &mut grow {
+            let mut context = Context::from_waker(Waker::noop());
+            assert!(Pin::new(grow).poll(&mut context).is_pending());
+        } else {
+            drop((used, running));
+            let ask = ask(&acme, "first", 80);
+            first = Some(waits(arbiter.admit(if is_alone {
+                ask.alone()
+            } else {
+                ask
+            })));
+        }
+        let small = || arbiter.try_admit(ask(&acme, "small", 1)).is_ok();
+        let served = |times: usize| (0..times).filter(|_| small()).count();
+        served(1);
+        assert_eq!(served(5), 0, "the client may read on at any moment");
+        idle.set_idle(true);
+        clock.pass(idle_after - moment);
+        arbiter.tick();
+        assert_eq!(served(5), 0, "{grows} {is_alone}");
+        clock.pass(moment);
+        arbiter.tick();
+        assert_eq!(served(5), 5, "{grows} {is_alone}");
+        drop((first, grow));
     }
 }
 

@@ -286,11 +286,12 @@ impl<M: Machine> Counters<M> {
     }
 
     /// Lowers a group's `max`. Nothing is reserved below while the limit changes, and no stock that was reserved under the old
-    /// limit is left.
-    pub(crate) fn lower_max(&self, index: u32, max: Limit) {
+    /// limit is left. `with_max` hands the limit on when it is set.
+    pub(crate) fn lower_max(&self, index: u32, with_max: impl FnOnce(&mut dyn FnMut(Limit))) {
         let max_word = &self.counter(index).settings.max;
         // Full: pairs with the loads of `claim_anyway` and `reserved`. `claim` is counted in, so it is not under way.
-        self.drain_closed(index, || max_word.store(max, MemoryOrder::Full));
+        let mut set = |max| max_word.store(max, MemoryOrder::Full);
+        self.drain_closed(index, || with_max(&mut set));
     }
 }
 

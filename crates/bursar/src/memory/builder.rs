@@ -269,7 +269,7 @@ impl Builder {
     /// code for bytes that are left behind.
     ///
     /// Only builds with debug assertions or the feature `call-sites` follow charges. In such a build a followed charge costs some
-    /// microseconds, for its backtrace. At most 65,536 are followed at a time. The charges of [`Group::try_charge`],
+    /// microseconds, for its backtrace. At most 65,536 are followed at a time, and then the next 8,192 are not. The charges of [`Group::try_charge`],
     /// [`Group::charge`] and [`Group::charge_async`] are followed, and no others.
     pub fn sample_call_sites(self, one_in: u32) -> Self {
         let policies = Policies {

@@ -1,16 +1,17 @@
 //! The root's limit follows the limit of the process's cgroup.
 //!
-//! There is no lock, so that none is held while files are read and stock is drained. A task that changes an input of the
-//! root's limit sets the limit, and looks again until the limit is what it should be. Of several tasks that do so at once,
-//! the last to set the limit has also looked last.
+//! A task that changes an input of the root's limit sets the limit by both inputs. A lock makes one step of the look at the inputs and of the
+//! change of the limit. So none sets a limit that is out of date. No file is read with the lock, no stock is drained, and no listener is called.
 
 use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
 
 use bursar_machine::host::{CgroupError, CgroupMemory, HostWord};
 use bursar_machine::{AtomicWord, MemoryOrder};
 
 use crate::group::Group;
 use crate::limit::Limit;
+use crate::react::limits;
 
 /// The cgroup whose limit the root follows.
 #[derive(Clone, Debug)]
@@ -41,6 +42,8 @@ pub(super) struct Follow {
     own_max: HostWord,
     /// The cgroup's limit as last read; [`Limit::MAX`] for none.
     cgroup_max: HostWord,
+    /// Held from a look at the inputs until the root's limit is what they say.
+    applying: Mutex<()>,
 }
 
 impl Follow {
@@ -50,6 +53,7 @@ impl Follow {
             from,
             own_max: HostWord::new(own_max),
             cgroup_max: HostWord::new(cgroup_max),
+            applying: Mutex::new(()),
         })
     }
 
@@ -60,13 +64,14 @@ impl Follow {
             from: self.from.clone(),
             own_max: HostWord::new(self.own_max.load(MemoryOrder::Full)),
             cgroup_max: HostWord::new(self.cgroup_max.load(MemoryOrder::Full)),
+            applying: Mutex::new(()),
         }
     }
 
     /// The root's limit by these inputs.
     pub(super) fn root_max(&self) -> Limit {
         // Full, both: pair with the stores in `set_max` and `reread_by`. Either we see the store, or the task that
-        // stored sees our value and sets it again.
+        // stored sets the limit after us.
         let left = match self.cgroup_max.load(MemoryOrder::Full) {
             Limit::MAX => Limit::MAX,
             max => max.saturating_sub(self.from.keep_free),
@@ -89,7 +94,7 @@ impl Follow {
             // Full: pairs with `root_max`.
             self.cgroup_max
                 .store(max.unwrap_or(Limit::MAX), MemoryOrder::Full);
-            apply(root, || self.root_max());
+            self.apply(root);
             // Another who read it earlier may have stored it later, and we may be that one.
             let now = read()?;
             if now == max {
@@ -103,18 +108,15 @@ impl Follow {
     pub(super) fn set_max(&self, root: &Group, bytes: u64) {
         // Full: pairs with `root_max`.
         self.own_max.store(bytes, MemoryOrder::Full);
-        apply(root, || self.root_max());
+        self.apply(root);
     }
-}
 
-/// Sets the root's limit until it is what it should be.
-fn apply(root: &Group, mut root_max: impl FnMut() -> Limit) {
-    loop {
-        let max = root_max();
-        root.set_max(max);
-        if root_max() == max {
-            return;
-        }
+    /// Sets the root's limit by the inputs.
+    fn apply(&self, root: &Group) {
+        limits::set_max_by(root.core(), root.index(), |set| {
+            let _applying = self.applying.lock().unwrap_or_else(PoisonError::into_inner);
+            set(self.root_max());
+        });
     }
 }
 
@@ -309,14 +311,17 @@ mod tests {
         let fake = Fake::new("1000000");
         let memory = fake.follow(Memory::builder(), 0).build().unwrap();
         let follow = memory.cgroup.as_ref().unwrap();
-        let mut has_changed = false;
-        apply(&memory.root(), || {
+        let own_max = || follow.own_max.load(MemoryOrder::Full);
+        std::thread::scope(|scope| {
+            let applying = follow.applying.lock().unwrap();
             let max = follow.root_max();
-            if !has_changed {
-                has_changed = true;
-                memory.set_max(5000);
+            scope.spawn(|| memory.set_max(5000));
+            while own_max() != 5000 {
+                std::thread::yield_now();
             }
-            max
+            // The other one waits for us.
+            memory.root().set_max(max);
+            drop(applying);
         });
         assert_eq!(memory.root().limits().max, 5000);
     }

@@ -17,6 +17,8 @@ use crate::bytes::Bytes;
 const FOLLOWS: bool = cfg!(any(debug_assertions, feature = "call-sites"));
 /// Most charges that are followed at a time. A charge with a backtrace of 30 frames takes 2 KiB.
 const FOLLOWED_MAX: usize = 1 << 16;
+/// Due charges that are left out after a look at a full table. The look takes some 300 us, and each of these a part of it. Judgement.
+const SKIPPED: u64 = 1 << 13;
 /// Most call sites looked up for one group, biggest charges first. One lookup takes about 100 us.
 const LOOKED_UP_MAX: usize = 32;
 /// Most frames that are shown of a backtrace.
@@ -136,6 +138,8 @@ pub(super) struct CallSites<M: Machine> {
     /// One in so many charges is followed; 0 for none.
     pub(super) one_in: u32,
     charges: AtomicU64,
+    /// Charges that are not followed, and after which ended ones are looked for again. The table was full.
+    skipped: AtomicU64,
     followed: M::Mutex<Vec<Arc<Followed>>>,
 }
 
@@ -144,6 +148,7 @@ impl<M: Machine> CallSites<M> {
         Self {
             one_in,
             charges: AtomicU64::new(0),
+            skipped: AtomicU64::new(0),
             followed: M::Mutex::new(Vec::new()),
         }
     }
@@ -162,17 +167,27 @@ impl<M: Machine> CallSites<M> {
 
     /// Follows a charge that the caller of the library's caller made.
     pub(super) fn follow(&self, index: u32, bytes: u64, now_ns: u64) -> Site {
+        if self.skips() {
+            return Site::NONE;
+        }
         self.put(index, bytes, now_ns, Arc::new(Backtrace::force_capture()))
+    }
+
+    /// Whether the table was full a short while ago.
+    fn skips(&self) -> bool {
+        let one_less = |left: u64| left.checked_sub(1);
+        let before = self.skipped.fetch_update(Relaxed, Relaxed, one_less);
+        before.is_ok()
     }
 
     /// Follows bytes that were split off a charge.
     pub(super) fn follow_part(&self, site: &Site, bytes: u64) -> Site {
         match site.followed() {
-            Some(whole) => {
+            Some(whole) if !self.skips() => {
                 let index = whole.index.load(Relaxed);
                 self.put(index, bytes, whole.charged_ns, whole.backtrace.clone())
             }
-            None => Site::NONE,
+            _ => Site::NONE,
         }
     }
 
@@ -188,6 +203,7 @@ impl<M: Machine> CallSites<M> {
             followed.retain(|followed| followed.bytes.load(Relaxed) > 0);
         }
         if followed.len() >= FOLLOWED_MAX {
+            self.skipped.store(SKIPPED, Relaxed);
             return Site::NONE;
         }
         followed.push(made.clone());
@@ -265,7 +281,27 @@ fn frames(backtrace: &str) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::frames;
+    use bursar_machine::Host;
+
+    use super::*;
+
+    /// Each look at the full table takes long.
+    #[test]
+    fn a_full_table_is_looked_at_once_in_many_charges() {
+        let sites = CallSites::<Host>::new(1);
+        let first = sites.follow(1, 1, 0);
+        let part = || sites.follow_part(&first, 1);
+        let all: Vec<Site> = (1..FOLLOWED_MAX).map(|_| part()).collect();
+        assert!(all.iter().all(|site| site.followed().is_some()));
+        assert!(part().followed().is_none(), "the table is full");
+        drop(all);
+        for _ in 0..SKIPPED {
+            assert_eq!(sites.followed.lock().len(), FOLLOWED_MAX, "not looked at");
+            assert!(sites.follow(1, 1, 0).followed().is_none());
+        }
+        assert!(part().followed().is_some());
+        assert_eq!(sites.followed.lock().len(), 2);
+    }
 
     #[test]
     fn frames_are_those_of_the_program() {

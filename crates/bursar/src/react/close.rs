@@ -23,7 +23,11 @@ pub(crate) fn remove<M: Machine>(core: &Core<M>, index: u32) -> Result<(), Remov
         let _operation = fork::operation(core);
         match core.tree().detach(index) {
             Ok(true) => lifetime::end(core, index),
-            Ok(false) => Vec::new(),
+            // Another task removes it, and may not have drained it yet.
+            Ok(false) => {
+                core.counters.drain_closed(index, || ());
+                Vec::new()
+            }
             Err(children) => return Err(RemoveError::HasChildren { children }),
         }
     };

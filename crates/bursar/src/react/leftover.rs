@@ -3,7 +3,6 @@
 //! A group that ends with bytes charged is noted. The note goes when its last byte was returned, before its record ends.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
@@ -17,6 +16,9 @@ use crate::tree::printable;
 
 /// Groups that are listed.
 const LISTED_MAX: usize = 64;
+
+/// Notes that are looked at under one hold of their lock.
+const NOTES_PER_HOLD: usize = 64;
 
 /// A group that has ended, and to which bytes are still charged.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -131,35 +133,66 @@ fn list(leftovers: &[Leftover]) -> String {
 pub(crate) fn kept<M: Machine>(core: &Core<M>) -> Vec<Leftover> {
     let _operation = fork::operation(core);
     let now_ns = core.tree().machine.now_ns();
-    let mut leftovers: Vec<(u32, Leftover)> = {
-        // While it is noted, a record does not end. The lock is held for three loads a note; ends of groups wait for it.
-        let notes = core.leftovers.lock();
-        let usage = |&index| (index, core.counters.usage_now(index));
-        let usage: BTreeMap<u32, u64> = notes.keys().map(usage).collect();
-        let mut own = usage.clone();
-        for (&index, &below) in &usage {
-            let parent = core.tree().node(index).parent();
-            if let Some(own) = parent.and_then(|parent| own.get_mut(&parent)) {
-                *own = own.saturating_sub(below);
-            }
+    let noted = noted(core);
+    let mut own: Vec<u64> = noted.iter().map(|note| note.usage).collect();
+    for note in &noted {
+        let parent = note.parent;
+        let place = noted.binary_search_by(|other| Some(other.index).cmp(&parent));
+        if let Ok(place) = place {
+            own[place] = own[place].saturating_sub(note.usage);
         }
-        let leftover = |(&index, ended): (&u32, &Ended)| {
-            let made = Leftover {
-                path: ended.path.clone(),
-                bytes: own[&index],
-                age: Duration::from_nanos(now_ns.saturating_sub(ended.ended_ns)),
-                call_sites: Vec::new(),
-            };
-            (index, made)
+    }
+    let mut biggest: Vec<(u64, &Noted)> = own.into_iter().zip(&noted).collect();
+    biggest.retain(|&(bytes, _)| bytes > 0);
+    biggest.sort_by_key(|&(bytes, note)| (Reverse(bytes), note.index));
+    let leftover = |(bytes, note): (u64, &Noted)| {
+        let path = {
+            let notes = core.leftovers.lock();
+            // It may be gone, and another one of the same record be there.
+            let ended = notes.get(&note.index);
+            let ended = ended.filter(|ended| ended.ended_ns == note.ended_ns);
+            ended.map(|ended| ended.path.clone())?
         };
-        notes.iter().map(leftover).collect()
+        Some(Leftover {
+            path,
+            bytes,
+            age: Duration::from_nanos(now_ns.saturating_sub(note.ended_ns)),
+            call_sites: core.call_sites.of_group(note.index, now_ns),
+        })
     };
-    leftovers.retain(|(_, leftover)| leftover.bytes > 0);
-    leftovers.sort_by_key(|(index, leftover)| (Reverse(leftover.bytes), *index));
-    leftovers.truncate(LISTED_MAX);
-    let with_sites = |(index, leftover)| Leftover {
-        call_sites: core.call_sites.of_group(index, now_ns),
-        ..leftover
-    };
-    leftovers.into_iter().map(with_sites).collect()
+    biggest
+        .into_iter()
+        .filter_map(leftover)
+        .take(LISTED_MAX)
+        .collect()
+}
+
+/// A note, and the bytes of its group and below.
+struct Noted {
+    index: u32,
+    parent: Option<u32>,
+    usage: u64,
+    ended_ns: u64,
+}
+
+/// All notes, by record. Ends of groups wait for no more than a few of them.
+fn noted<M: Machine>(core: &Core<M>) -> Vec<Noted> {
+    let mut noted: Vec<Noted> = Vec::new();
+    let mut next = 0;
+    loop {
+        // While it is noted, a record does not end.
+        let notes = core.leftovers.lock();
+        let before = noted.len();
+        let note = |(&index, ended): (&u32, &Ended)| Noted {
+            index,
+            parent: core.tree().node(index).parent(),
+            usage: core.counters.usage_now(index),
+            ended_ns: ended.ended_ns,
+        };
+        noted.extend(notes.range(next..).take(NOTES_PER_HOLD).map(note));
+        if noted.len() - before < NOTES_PER_HOLD {
+            return noted;
+        }
+        next = noted[noted.len() - 1].index + 1;
+    }
 }

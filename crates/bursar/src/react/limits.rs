@@ -12,11 +12,23 @@ use crate::tree::ROOT;
 /// Changes a group's `max`. When this returns, no stock below was reserved under a higher limit, and reclaimers were asked for
 /// the excess.
 pub(crate) fn set_max<M: Machine>(core: &Core<M>, index: u32, max: Limit) {
-    if raise_max(core, index, max) {
+    set_max_by(core, index, |set| set(max));
+}
+
+/// The same, for a limit that other tasks set as well. `with_max` hands on what the limit is by now, and lets nobody else do that meanwhile. It is
+/// called up to twice, the second time in a drain.
+pub(crate) fn set_max_by<M: Machine>(
+    core: &Core<M>,
+    index: u32,
+    with_max: impl Fn(&mut dyn FnMut(Limit)),
+) {
+    let mut is_raised = false;
+    with_max(&mut |max| is_raised = raise_max(core, index, max));
+    if is_raised {
         return tell::changed(core, index);
     }
     let operation = fork::operation(core);
-    core.counters.lower_max(index, max);
+    core.counters.lower_max(index, with_max);
     drop(operation);
     tell::changed(core, index);
     tell::in_vain(core, index);

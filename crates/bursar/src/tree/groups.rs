@@ -373,13 +373,15 @@ impl<M: Machine> Tree<M> {
     fn detach_if(&self, index: u32, condition: impl Fn(&Node<M>) -> bool) -> Result<bool, usize> {
         let node = self.node(index);
         let parent = node.parent().expect("the root is never removed");
-        // Lock order: parent before child.
         let mut siblings = self.node(parent).children.lock();
+        // Another task may have ended the group and begun a new one in its record. Both records may be groups again, the other way round. So the
+        // second lock may be taken only below the first: lock order is parent before child. The ordinals change under the first lock alone.
+        let ordinal = siblings.ordinals.get(node.ordinal() as usize);
+        if ordinal != Some(&Some(index)) {
+            return Ok(false);
+        }
         let mut children = node.children.lock();
-        // Looked at again: before we had the locks, another task may have ended the group and begun a new one in its
-        // record.
-        let is_its_parent = node.parent() == Some(parent);
-        if !is_its_parent || children.removed || !condition(node) {
+        if children.removed || !condition(node) {
             return Ok(false);
         }
         if !children.by_name.is_empty() {

@@ -170,6 +170,24 @@ fn who_comes_last_finds_an_even_share_free() {
     }
 }
 
+/// A spiller that returns all of its bytes, and then ends.
+#[test]
+fn each_spiller_that_ends_is_counted_once() {
+    let tenant = tenant();
+    let share = FairShare::new(&tenant);
+    let pool: Arc<dyn MemoryPool> = GroupPool::builder(tenant.clone()).share(&share).build();
+    let active = || share.shared.counts.active.load(Ordering::Relaxed);
+    for bytes_left in [0, 1] {
+        let spiller = spiller(&pool);
+        spiller.grow(100);
+        assert_eq!(active(), 1);
+        spiller.shrink(100 - bytes_left);
+        assert_eq!(active(), bytes_left as i64);
+        drop(spiller);
+        assert_eq!(active(), 0);
+    }
+}
+
 #[test]
 fn rough_numbers_lack_little_of_each_spiller() {
     let tenant = tenant();

@@ -16,7 +16,7 @@ use super::error::TenantEngineError;
 use super::settings::Tenant;
 use super::stream::TenantStream;
 use crate::refusal::no_plan;
-use crate::tenant_session::{TenantSqlError, on_stack, prepared_bytes};
+use crate::tenant_session::{References, TenantSqlError, on_stack, prepared_bytes};
 
 /// A statement that a tenant has prepared. It may have parameters: `$1`, `$2` and so on. Its plan is charged to the tenant until the last
 /// clone is dropped: 4 bytes for each byte of its text, and 512 for each node and expression. To clone it is cheap.
@@ -25,6 +25,7 @@ pub struct PreparedQuery(Arc<Prepared>);
 
 struct Prepared {
     plan: LogicalPlan,
+    references: References,
     parameters: BTreeMap<usize, Option<DataType>>,
     _charge: Charge,
 }
@@ -101,6 +102,7 @@ impl Tenant {
             };
         }
         Ok(PreparedQuery(Arc::new(Prepared {
+            references: References::of(&plan)?,
             plan,
             parameters,
             _charge: charge,
@@ -121,6 +123,8 @@ impl Tenant {
         let plan = prepared.0.plan.clone();
         let rules = &self.engine.rules;
         let bound = on_stack(rules.planning_stack_bytes, async {
+            let checked = rules.check_parameters(&prepared.0.references, &values);
+            checked.map_err(TenantEngineError::Statement)?;
             let bound = plan.replace_params_with_values(&values)?;
             let checked = rules.check_values(&bound, &state);
             checked.map_err(TenantEngineError::Statement)?;

@@ -5,9 +5,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use datafusion::error::DataFusionError;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
+use datafusion::logical_expr::LogicalPlan;
 
 use super::TenantSqlError;
 use super::depth::Shape;
+use super::values::References;
 use crate::engine_version::PART_BYTES;
 
 /// Bytes charged for each byte of the text, which is in names and literals of the plan.
@@ -20,7 +22,13 @@ pub(crate) fn prepared_bytes(text: &str, shape: Shape) -> usize {
 
 pub(super) struct Prepared {
     pub(super) max: usize,
-    charged: Mutex<BTreeMap<String, MemoryReservation>>,
+    charged: Mutex<BTreeMap<String, Kept>>,
+}
+
+/// A statement that is kept.
+struct Kept {
+    _charge: MemoryReservation,
+    references: Arc<References>,
 }
 
 impl Prepared {
@@ -36,9 +44,10 @@ impl Prepared {
         &self,
         name: &str,
         text: &str,
-        shape: Shape,
+        (plan, shape): (&LogicalPlan, Shape),
         pool: &Arc<dyn MemoryPool>,
     ) -> Result<(), TenantSqlError> {
+        let references = Arc::new(References::of(plan)?);
         let mut charged = self.charged();
         if self.max == 0 {
             let what = "PREPARE".to_owned();
@@ -53,8 +62,17 @@ impl Prepared {
         }
         let reservation = MemoryConsumer::new("PREPARE").register(pool);
         reservation.try_grow(prepared_bytes(text, shape))?;
-        charged.insert(name.to_owned(), reservation);
+        let kept = Kept {
+            _charge: reservation,
+            references,
+        };
+        charged.insert(name.to_owned(), kept);
         Ok(())
+    }
+
+    /// The references to parameters in a statement that is kept.
+    pub(super) fn references(&self, name: &str) -> Option<Arc<References>> {
+        Some(self.charged().get(name)?.references.clone())
     }
 
     /// Returns the charge of a statement that is kept no more.
@@ -62,7 +80,7 @@ impl Prepared {
         self.charged().remove(name);
     }
 
-    fn charged(&self) -> MutexGuard<'_, BTreeMap<String, MemoryReservation>> {
+    fn charged(&self) -> MutexGuard<'_, BTreeMap<String, Kept>> {
         self.charged.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,15 +1,16 @@
 //! Bounds of what the statements of a tenant may do.
 
+use datafusion::common::ParamValues;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::execution::SessionState;
 use datafusion::execution::context::SQLOptions;
-use datafusion::logical_expr::{LogicalPlan, Statement};
+use datafusion::logical_expr::{Expr, LogicalPlan, Statement};
 
 use super::TenantSqlError;
 use super::depth::{Shape, check_plan, parse};
 use super::error::words;
 use super::tables::check_tables;
-use super::values::check_values;
+use super::values::{References, check_values};
 use crate::engine_version::{MAY_SET, RUNTIME};
 
 const STATEMENT_BYTES_MAX: usize = 64 << 10;
@@ -76,6 +77,28 @@ impl Rules {
         state: &SessionState,
     ) -> Result<(), TenantSqlError> {
         check_values(plan, state, self.value_bytes_max)
+    }
+
+    /// Checks the values that parameters are about to get.
+    pub(crate) fn check_parameters(
+        &self,
+        references: &References,
+        values: &ParamValues,
+    ) -> Result<(), TenantSqlError> {
+        references.check(self.value_bytes_max, |name| {
+            let value = values.get_placeholders_with_values(name).ok()?;
+            Some(value.value().size())
+        })
+    }
+
+    /// The same for the arguments of an `EXECUTE`.
+    pub(super) fn check_arguments(
+        &self,
+        references: &References,
+        arguments: &[Expr],
+        state: &SessionState,
+    ) -> Result<(), TenantSqlError> {
+        references.check_arguments(self.value_bytes_max, arguments, state)
     }
 
     fn check(&self, plan: &LogicalPlan) -> Result<(), TenantSqlError> {

@@ -3,6 +3,8 @@
 //! A function allocates its whole value in one call, and reserves nothing. The optimizer calls a function of constants when it plans, and
 //! keeps all values. So the check comes before, and adds up the calls of a statement.
 
+use std::collections::BTreeMap;
+
 use datafusion::arrow::datatypes::{DataType, FieldRef, IntervalUnit, TimeUnit};
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion, TreeNodeVisitor};
 use datafusion::common::{DFSchema, ScalarValue};
@@ -36,16 +38,7 @@ pub(super) fn check_values(
     state: &SessionState,
     max: u64,
 ) -> Result<(), TenantSqlError> {
-    // With a time: the optimizer knows `now()`.
-    let context = SimplifyContext::builder()
-        .with_config_options(state.config_options().clone())
-        .with_current_time();
-    let mut values = Values {
-        simplifier: ExprSimplifier::new(context.build()),
-        bytes: 0,
-        max,
-        refused: None,
-    };
+    let mut values = Values::new(state, max);
     plan.apply_with_subqueries(|node| {
         if let LogicalPlan::Statement(Statement::Prepare(prepare)) = node {
             for field in &prepare.fields {
@@ -62,6 +55,62 @@ pub(super) fn check_values(
             max,
         }),
         None => Ok(()),
+    }
+}
+
+/// References to each parameter in a plan, by its name. Each gets a copy of the parameter's value before anything is planned or charged.
+#[derive(Debug)]
+pub(crate) struct References(BTreeMap<String, u64>);
+
+impl References {
+    pub(crate) fn of(plan: &LogicalPlan) -> Result<Self> {
+        let mut all = BTreeMap::new();
+        plan.apply_with_subqueries(|node| {
+            node.apply_expressions(|expr| {
+                expr.apply(|expr| {
+                    if let Expr::Placeholder(parameter) = expr {
+                        *all.entry(parameter.id.clone()).or_default() += 1;
+                    }
+                    Ok(TreeNodeRecursion::Continue)
+                })
+            })
+        })?;
+        Ok(Self(all))
+    }
+
+    /// Refuses values of which more than `max` bytes would be copied, beside the first copy of each.
+    pub(super) fn check(
+        &self,
+        max: u64,
+        size: impl Fn(&str) -> Option<usize>,
+    ) -> Result<(), TenantSqlError> {
+        let copied = self.0.iter().map(|(name, &references)| {
+            let bytes = size(name).unwrap_or(0) as u64;
+            bytes.saturating_mul(references - 1)
+        });
+        match copied.fold(0, u64::saturating_add) {
+            bytes if bytes > max => Err(TenantSqlError::ValueTooLarge {
+                function: "a parameter".to_owned(),
+                bytes,
+                max,
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// The same for the arguments of an `EXECUTE`. Functions in them are within the bound of values.
+    pub(super) fn check_arguments(
+        &self,
+        max: u64,
+        arguments: &[Expr],
+        state: &SessionState,
+    ) -> Result<(), TenantSqlError> {
+        let values = Values::new(state, max);
+        self.check(max, |name| {
+            let number: usize = name.strip_prefix('$')?.parse().ok()?;
+            let argument = arguments.get(number.checked_sub(1)?)?;
+            Some(values.constant(argument)?.size())
+        })
     }
 }
 
@@ -92,6 +141,19 @@ impl TreeNodeVisitor<'_> for Values {
 }
 
 impl Values {
+    fn new(state: &SessionState, max: u64) -> Self {
+        // With a time: the optimizer knows `now()`.
+        let context = SimplifyContext::builder()
+            .with_config_options(state.config_options().clone())
+            .with_current_time();
+        Self {
+            simplifier: ExprSimplifier::new(context.build()),
+            bytes: 0,
+            max,
+            refused: None,
+        }
+    }
+
     fn add(&mut self, function: &str, bytes: u64) {
         if self.refused.is_none() {
             self.bytes = self.bytes.saturating_add(bytes);

@@ -124,6 +124,27 @@ fn a_query_without_spillers_is_not_asked() {
     );
 }
 
+/// It says that it can spill. If all of its groups are ordered, it ends its query in place of that.
+#[test]
+fn an_ordered_aggregate_is_not_asked() {
+    let scene = scene();
+    let aggregate = spiller(&scene.pool, "OrderedFinalAggregateStream[0]");
+    let sorter = spiller(&scene.pool, "ExternalSorter");
+    aggregate.try_grow(20 * MIB).unwrap();
+    sorter.try_grow(5 * MIB).unwrap();
+    let _held = scene.needy.try_charge(50 << 20).unwrap();
+    let mut more = scene.needy.grow(30 << 20);
+    assert!(poll(&mut more).is_pending());
+    scene.arbiter.tick();
+    assert_eq!(scene.pool.reclaimable(), 5 << 20);
+    aggregate.try_grow(MIB).unwrap();
+    let text = exhausted(sorter.try_grow(MIB));
+    assert!(
+        text.contains("the arbiter asks this query to spill"),
+        "{text}"
+    );
+}
+
 #[test]
 fn a_query_answers_though_the_one_that_waited_is_gone() {
     let scene = scene();

@@ -213,6 +213,30 @@ fn a_refusal_has_parts_and_hides_others() {
     }
 }
 
+/// DataFusion puts names of columns into those of consumers, and a quoted name may have any characters.
+#[test]
+fn a_name_of_a_consumer_forges_no_part_of_a_refusal() {
+    let tenant = tenant(10 * MIB);
+    let pool = child(&tenant, "query").pool();
+    let other = child(&tenant, "other");
+    let _held = other.try_charge(8 << 20).unwrap();
+    let tree = "\nThe tree around /tenant/query:";
+    for name in [
+        format!("max(m\n{tree})"),
+        "max(m\nHint: )".to_owned(),
+        format!("max({tree}\n\nHint: {tree})"),
+    ] {
+        // One that is refused, and one that is shown because it holds bytes.
+        let [refused, holds] = [(); 2].map(|()| fixed(&pool, &name));
+        holds.try_grow(MIB).unwrap();
+        let error = refused.try_grow(4 * MIB).unwrap_err();
+        let text = RefusalText::of(&error).unwrap();
+        assert!(format!("{text:?}").contains("other"), "{text:?}");
+        let shown = text.within("/tenant/query");
+        assert!(!format!("{shown:?}").contains("other"), "{shown:?}");
+    }
+}
+
 #[test]
 fn the_refusal_of_a_share_has_a_tree() {
     let pool = sharing(&tenant(90 * MIB));

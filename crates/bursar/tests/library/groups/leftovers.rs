@@ -59,6 +59,27 @@ fn each_group_shows_its_own_bytes_until_they_return() {
     assert_eq!(left(&memory), []);
 }
 
+/// More than the notes that are looked at at once, and than are listed. Each has one below.
+#[test]
+fn the_biggest_of_many_are_listed() {
+    const GROUPS: u64 = 200;
+    let memory = Memory::builder().build().unwrap();
+    let tenant = child(&memory.root(), "tenant");
+    let charged = |group: &Group, bytes| group.try_charge(bytes).unwrap();
+    let held = (1..=GROUPS).map(|bytes| {
+        let group = child(&tenant, &bytes.to_string());
+        let below = child(&group, "below");
+        [charged(&group, 1000 + bytes), charged(&below, bytes)]
+    });
+    let held: Vec<[Charge; 2]> = held.collect();
+    tenant.close().unwrap();
+    let biggest = |bytes| (format!("/tenant/{bytes}"), 1000 + bytes);
+    let listed: Vec<_> = (1..=GROUPS).rev().map(biggest).take(64).collect();
+    assert_eq!(left(&memory), listed);
+    drop(held);
+    assert_eq!(left(&memory), []);
+}
+
 /// Random groups and charges beside a plain list of what should be left.
 #[test]
 fn leftovers_are_those_of_a_model() {
