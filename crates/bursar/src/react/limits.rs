@@ -23,7 +23,11 @@ pub(crate) fn set_max_by<M: Machine>(
     with_max: impl Fn(&mut dyn FnMut(Limit)),
 ) {
     let mut is_raised = false;
-    with_max(&mut |max| is_raised = raise_max(core, index, max));
+    {
+        // A lock of the caller's must not be held while the process forks.
+        let _operation = fork::operation(core);
+        with_max(&mut |max| is_raised = raise_max(core, index, max));
+    }
     if is_raised {
         return tell::changed(core, index);
     }
