@@ -311,6 +311,7 @@ mod tests {
         let fake = Fake::new("1000000");
         let memory = fake.follow(Memory::builder(), 0).build().unwrap();
         let follow = memory.cgroup.as_ref().unwrap();
+        // Full: pairs with the store in `set_max`.
         let own_max = || follow.own_max.load(MemoryOrder::Full);
         std::thread::scope(|scope| {
             let applying = follow.applying.lock().unwrap();
