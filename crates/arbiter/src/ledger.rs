@@ -387,7 +387,7 @@ impl<M: Machine> Ledger<M> {
                 cap,
                 now_ns,
                 &mut None,
-                &self.kept_for_growers(now_ns, true),
+                &self.kept_for_growers(now_ns),
             ) {
                 Look::Fits { bytes, width } => {
                     after.drop_wakers.extend(waker);
@@ -1004,7 +1004,7 @@ impl<M: Machine> Ledger<M> {
     /// The next waiter that can be served.
     fn next(&mut self, now_ns: u64, uncharged: &mut Option<Uncharged>) -> Option<(u32, u64, Look)> {
         let ranked: Vec<u32> = self.ranks.iter().map(|&(.., number)| number).collect();
-        let mut kept = self.kept_for_growers(now_ns, true);
+        let mut kept = self.kept_for_growers(now_ns);
         let mut due: Vec<(u64, u64, u32)> = ranked
             .iter()
             .filter_map(|&number| {
@@ -1486,9 +1486,8 @@ impl<M: Machine> Ledger<M> {
             .ranks
             .iter()
             .filter_map(|&(.., number)| self.tenants[&number].blocked_at)
-            .chain(self.kept_for_growers(now_ns, false).into_keys())
+            .chain(self.awaited(now_ns).map(|(at, _)| at))
             .collect();
-        let idle_after = ns(self.policy.idle_after);
         let grown = self.grown_grants();
         let mut found = Vec::new();
         for (&id, grant) in &self.grants {
@@ -1498,9 +1497,7 @@ impl<M: Machine> Ledger<M> {
             let Some(group) = grant.group.as_ref().filter(|_| may) else {
                 continue;
             };
-            // Relaxed: a time that stands for itself.
-            let idle_since = grant.idle_since_ns.load(Ordering::Relaxed);
-            let is_idle = idle_since != 0 && now_ns.saturating_sub(idle_since) >= idle_after;
+            let is_idle = !self.runs(grant, now_ns);
             let kept = match is_idle {
                 true => 0,
                 false if grant.goes_first => continue,

@@ -11,7 +11,7 @@
 //! | [`RUNTIME`] | a pool that `SET` can resize: apache/datafusion#22626 |
 //! | [`MAY_SET`], [`SIZED_BY_ARGUMENTS`], [`KEEPS_ITS_PLACE`], [`PART_BYTES`] | options, functions, operators and sizes of a plan that are new |
 //!
-//! `tests/engine_version.rs` shows each of the first six. Its tests fail with a version that behaves otherwise, and say what to remove.
+//! `tests/engine_version.rs` shows each of the first seven. Its tests fail with a version that behaves otherwise, and say what to remove.
 //!
 //! One change needs nothing here. A sort-merge join of 55.2 spills, and registers as a consumer that cannot. With
 //! apache/datafusion#25250 it says that it can. The pool goes by that word, so shares and requests to spill reach it then.

@@ -10,7 +10,9 @@ use std::sync::{Arc, Mutex};
 use bursar::{Limits, Memory};
 use bursar_datafusion::{GroupPool, PoolBuilder, RefusalText};
 use bytes::Bytes;
-use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::array::{ArrayRef, RecordBatch, StringArray};
+use datafusion::arrow::datatypes::{DataType, Field, Schema};
+use datafusion::datasource::MemTable;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::disk_manager::{DiskManager, DiskManagerMode};
 use datafusion::execution::memory_pool::{
@@ -20,7 +22,7 @@ use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::execution::{SessionStateBuilder, SpillFile, SpillWriter, TempFileFactory};
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, SpillMetrics};
 use datafusion::physical_plan::spill::{SpillManager, spill_pool};
-use datafusion::prelude::{SessionConfig, SessionContext};
+use datafusion::prelude::{SessionConfig, SessionContext, col};
 use futures::{FutureExt, Stream, StreamExt, stream};
 
 const KIB: usize = 1 << 10;
@@ -52,6 +54,8 @@ enum Kind {
 struct Noting {
     pool: GreedyMemoryPool,
     calls: Mutex<Vec<Call>>,
+    /// Begin of the names of consumers that are refused once each, when they hold bytes.
+    refused_once: Option<&'static str>,
 }
 
 impl Noting {
@@ -59,7 +63,29 @@ impl Noting {
         Arc::new(Self {
             pool: GreedyMemoryPool::new(bytes),
             calls: Mutex::default(),
+            refused_once: None,
         })
+    }
+
+    /// One with memory for all, which refuses these consumers once each.
+    fn refusing(consumer: &'static str) -> Arc<Self> {
+        Arc::new(Self {
+            pool: GreedyMemoryPool::new(usize::MAX),
+            calls: Mutex::default(),
+            refused_once: Some(consumer),
+        })
+    }
+
+    fn is_to_refuse(&self, reservation: &MemoryReservation) -> bool {
+        let name = reservation.consumer().name();
+        let was_refused = || {
+            let calls = self.calls(name);
+            calls.iter().any(|call| call.kind == Kind::Refused)
+        };
+        let is_meant = self
+            .refused_once
+            .is_some_and(|begin| name.starts_with(begin));
+        is_meant && reservation.size() > 0 && !was_refused()
     }
 
     fn note(&self, consumer: &MemoryConsumer, kind: Kind, size: usize, change: isize) {
@@ -102,7 +128,10 @@ impl MemoryPool for Noting {
         self.note(consumer, Kind::Returned, size, -(bytes as isize));
     }
     fn try_grow(&self, reservation: &MemoryReservation, bytes: usize) -> Result<()> {
-        let granted = self.pool.try_grow(reservation, bytes);
+        let granted = match self.is_to_refuse(reservation) {
+            true => Err(DataFusionError::ResourcesExhausted("once".to_owned())),
+            false => self.pool.try_grow(reservation, bytes),
+        };
         let (kind, change) = match granted {
             Ok(()) => (Kind::Granted, bytes as isize),
             Err(_) => (Kind::Refused, 0),
@@ -168,6 +197,38 @@ async fn an_aggregate_needs_bytes_beside_those_for_its_files() {
     assert!(
         is_beside,
         "an aggregate has one reservation: remove `aggregate_in_share` and `is_aggregate`, and look at `may_be_asked`"
+    );
+}
+
+/// apache/datafusion#17334.
+#[tokio::test]
+async fn an_ordered_aggregate_says_that_it_can_spill_and_ends_its_query() {
+    let pool = Noting::refusing("OrderedFinalAggregateStream");
+    let session = session(pool.clone());
+    for (name, value) in [
+        ("optimizer.prefer_existing_sort", "true"),
+        ("execution.target_partitions", "2"),
+    ] {
+        let sql = format!("SET datafusion.{name} = {value}");
+        session.sql(&sql).await.unwrap();
+    }
+    let schema = Schema::new(vec![Field::new("k", DataType::Utf8, false)]);
+    let schema = Arc::new(schema);
+    let batch = |number: usize| {
+        let keys = (0..1000).map(|row| format!("{:08}{}", number * 1000 + row, "x".repeat(100)));
+        let keys: ArrayRef = Arc::new(StringArray::from_iter_values(keys));
+        RecordBatch::try_new(schema.clone(), vec![keys]).unwrap()
+    };
+    let part = || (0..20).map(batch).collect();
+    let table = MemTable::try_new(schema.clone(), vec![part(), part()]).unwrap();
+    let table = table.with_sort_order(vec![vec![col("k").sort(true, false)]]);
+    session.register_table("t", Arc::new(table)).unwrap();
+    let result = rows(&session, "SELECT k, count(*) FROM t GROUP BY k").await;
+    let calls = pool.calls("OrderedFinalAggregateStream");
+    let says = Kind::Registered { can_spill: true };
+    assert!(
+        result.is_err() && calls.iter().any(|call| call.kind == says),
+        "an ordered aggregate spills, or says that it cannot: remove `is_without_spill`; {result:?}"
     );
 }
 

@@ -593,7 +593,7 @@ async fn a_value_that_a_statement_makes_has_a_bound() {
     let refused = scene.session.sql(sql).await.map(drop);
     assert_eq!(
         refused.unwrap_err().to_string(),
-        "with repeat, functions of the statement make values of 19.1 MiB, and a tenant's may make 16.0 MiB at most: ask for \
+        "with repeat, the statement makes values of 19.1 MiB, and a tenant's may make 16.0 MiB at most: ask for \
          shorter values"
     );
     assert_eq!(usage(&scene.query), 0);

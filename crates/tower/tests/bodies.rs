@@ -453,7 +453,7 @@ async fn a_handler_that_does_something_else_keeps_others_waiting_no_longer_than_
     (0..3).for_each(|_| send(&client, 64 * KIB));
     let began = Instant::now();
     let answer = tokio::spawn(layer.layer(handler).oneshot(sent));
-    // It waits, behind all that there is, and gives one read up.
+    // It waits, behind all that there is, and gives one read up. The time is virtual: when the sleep ends, all has been done that is due before.
     sleep(Duration::from_millis(1500)).await;
     drop(held);
     let all = group.limits().max - 64 * KIB as u64;

@@ -360,22 +360,28 @@ impl<M: Machine> Ledger<M> {
         grown.map(|grower| grower.grant).collect()
     }
 
-    /// Levels that queries that run wait for, and the root if the process really takes too much. With `only_kept`, only those where bytes will return
-    /// soon: nobody is admitted through them.
-    pub(super) fn kept_for_growers(&self, now_ns: u64, only_kept: bool) -> BTreeMap<u32, u32> {
-        let awaited = self.waiting_growers().filter_map(|(_, grower)| {
-            let at = grower.blocked_at?;
-            let keeps = !only_kept || self.keeps(at, Some(grower.grant), false, now_ns);
-            keeps.then_some(at)
-        });
+    /// Levels that queries that run wait for, with the grant of each, and the root if the process really takes too much.
+    pub(super) fn awaited(&self, now_ns: u64) -> impl Iterator<Item = (u32, Option<u64>)> {
+        let growers = self.waiting_growers();
+        let awaited =
+            growers.filter_map(|(_, grower)| Some((grower.blocked_at?, Some(grower.grant))));
         // Then there is no room, whatever is reserved, as long as a query runs or has left bytes.
         let may_change = || {
             self.grants.values().any(|grant| self.runs(grant, now_ns))
                 || self.ended.values().any(|ended| ended.group.reserved() > 0)
         };
         let is_full = self.strain().is_full && may_change();
-        let full = is_full.then(|| self.root.engine().number());
-        awaited.chain(full).map(|at| (at, NOBODY)).collect()
+        let full = is_full.then(|| (self.root.engine().number(), None));
+        awaited.chain(full)
+    }
+
+    /// Those of them that nobody is admitted through: bytes will return there soon.
+    pub(super) fn kept_for_growers(&self, now_ns: u64) -> BTreeMap<u32, u32> {
+        let keeps = |&(at, grant): &(u32, Option<u64>)| {
+            grant.is_none() || self.keeps(at, grant, false, now_ns)
+        };
+        let kept = self.awaited(now_ns).filter(keeps);
+        kept.map(|(at, _)| (at, NOBODY)).collect()
     }
 
     /// Whether a query that runs waits for a level.

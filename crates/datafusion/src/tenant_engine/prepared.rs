@@ -71,8 +71,12 @@ impl Tenant {
     ) -> Result<PreparedQuery, TenantEngineError> {
         let state = self.state(context);
         let rules = &self.engine.rules;
-        let planned = on_stack(rules.planning_stack_bytes, rules.plan(&state, text)).await;
-        let (plan, shape) = planned.map_err(TenantEngineError::Statement)?;
+        let planned = on_stack(rules.planning_stack_bytes, async {
+            let (plan, shape) = rules.plan(&state, text).await?;
+            let references = References::of(&plan)?;
+            Ok((plan, shape, references))
+        });
+        let (plan, shape, references) = planned.await.map_err(TenantEngineError::Statement)?;
         if let LogicalPlan::Statement(statement) = &plan {
             let what = match statement {
                 Statement::Prepare(_) => "PREPARE",
@@ -102,7 +106,7 @@ impl Tenant {
             };
         }
         Ok(PreparedQuery(Arc::new(Prepared {
-            references: References::of(&plan)?,
+            references,
             plan,
             parameters,
             _charge: charge,

@@ -37,9 +37,9 @@ pub enum TenantSqlError {
         /// Parts that a plan may have.
         max: usize,
     },
-    /// Functions of the statement would make values of too many bytes, and it was not run.
+    /// Functions of the statement, or copies of its parameters, would have too many bytes, and it was not run.
     ValueTooLarge {
-        /// The function whose value is too large, beside those before it.
+        /// The function whose value is too large, beside those before it; or a word for parameters.
         function: String,
         /// Bytes of its value, and of those before it. `u64::MAX` if they have no end.
         bytes: u64,
@@ -85,7 +85,7 @@ impl fmt::Display for TenantSqlError {
                 max,
             } => write!(
                 f,
-                "with {function}, functions of the statement make values of {}, and a tenant's may make {} at most: ask for shorter values",
+                "with {function}, the statement makes values of {}, and a tenant's may make {} at most: ask for shorter values",
                 Bytes(*bytes),
                 Bytes(*max)
             ),

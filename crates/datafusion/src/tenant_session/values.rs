@@ -90,7 +90,7 @@ impl References {
         });
         match copied.fold(0, u64::saturating_add) {
             bytes if bytes > max => Err(TenantSqlError::ValueTooLarge {
-                function: "a parameter".to_owned(),
+                function: "copies of a parameter".to_owned(),
                 bytes,
                 max,
             }),
