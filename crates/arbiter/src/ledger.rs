@@ -349,7 +349,9 @@ impl<M: Machine> Ledger<M> {
                 .patience
                 .map_or(u64::MAX, |patience| now_ns.saturating_add(ns(patience))),
             passed: 0,
+            passed_before: 0,
             first_passed_ns: None,
+            kept_since_ns: None,
             waker: None,
         };
         let smallest = waiter.least_at(narrowest, cap).max(1);
@@ -1020,12 +1022,16 @@ impl<M: Machine> Ledger<M> {
             match self.assess_queued(number, first, cap, now_ns, uncharged, &kept) {
                 fits @ Look::Fits { .. } => return Some((number, first, fits)),
                 Look::Blocked(at) => {
-                    self.tenants.get_mut(&number).expect("it waits").blocked_at = Some(at);
                     // Room is kept where some will be free. Elsewhere nobody would ever be served.
                     // A grant of 0 bytes frees none, and keeps out who must be alone.
-                    let tenant = &self.tenants[&number];
-                    let is_alone = tenant.queue.get(first).is_some_and(|first| first.is_alone);
-                    if self.keeps(at, None, is_alone && at == number, now_ns) {
+                    let queue = &self.tenants[&number].queue;
+                    let is_alone = queue.get(first).is_some_and(|first| first.is_alone);
+                    let may_free = self.keeps(at, None, is_alone && at == number, now_ns);
+                    let kept_max_ns = ns(self.policy.kept_max);
+                    let tenant = self.tenants.get_mut(&number).expect("it waits");
+                    tenant.blocked_at = Some(at);
+                    let waiter = tenant.queue.get_mut(first).expect("it waits");
+                    if may_free && waiter.keep(now_ns, kept_max_ns) {
                         kept.entry(at).or_insert(number);
                     }
                 }
@@ -1064,7 +1070,7 @@ impl<M: Machine> Ledger<M> {
     /// Whether room is kept for the first waiter of a tenant.
     fn is_due(&self, first: &Waiter, now_ns: u64) -> bool {
         let since = first.first_passed_ns;
-        first.passed >= self.policy.passes_max
+        first.passed - first.passed_before >= self.policy.passes_max
             || since.is_some_and(|since| now_ns.saturating_sub(since) >= ns(self.policy.passed_max))
     }
 

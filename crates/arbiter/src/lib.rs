@@ -38,7 +38,8 @@
 //!   is admitted through the limit in its way, except those that room was kept for earlier.
 //!   A query that runs and waits for memory ([`Grant::grow`]) comes before all asks. While it waits for a limit, nobody is admitted through it.
 //!   Room is kept only as long as a query of others runs below that limit, or bytes of an ended one are still charged. A query that is idle for
-//!   [`Policy::idle_after`] does not count, because its client may never come back. Until it does, those that wait are passed again.
+//!   [`Policy::idle_after`] does not count, because its client may never come back. Until it does, those that wait are passed again. A query that runs
+//!   without end keeps nobody waiting so for longer than [`Policy::kept_max`]: then the first waiter is passed again, as often.
 //! * **An ask that never fits is refused at once**, and so is a waiter that a lowered limit made so. Nobody yields for it.
 //! * **Narrower before later.** An ask gets fewer partitions rather than waits, but at least [`Policy::narrowest_percent`] of its wish until
 //!   it has waited for [`Policy::narrow_after`]. The width of a grant never changes.

@@ -14,6 +14,10 @@ pub struct Policy {
     pub passes_max: u32,
     /// Time since its first pass after which room is kept for the first waiter of a tenant, however often it was passed; 10 s unless set.
     pub passed_max: Duration,
+    /// Longest time for which room is kept for a waiter without a break; 60 s unless set. A query that never ends would keep all others waiting, too. After
+    /// that time they pass the waiter again, as often as [`Policy::passes_max`] and [`Policy::passed_max`] allow. With 0 in one of
+    /// these there is no break.
+    pub kept_max: Duration,
     /// Waiting time that is worth one point of score; 1 s unless set. So an ask with a score of 10 comes before all that came less
     /// than 10 s earlier with a score of 0.
     pub ageing: Duration,
@@ -92,6 +96,7 @@ impl Default for Policy {
         Self {
             passes_max: 32,
             passed_max: Duration::from_secs(10),
+            kept_max: Duration::from_secs(60),
             ageing: Duration::from_secs(1),
             narrowest_percent: 50,
             narrow_after: Duration::from_millis(100),

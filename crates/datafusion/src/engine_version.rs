@@ -132,10 +132,10 @@ pub(crate) const MAY_SET: [&str; 9] = [
     "datafusion.sql_parser.support_varchar_with_length",
 ];
 
-/// Functions whose value is as long as their arguments say, whatever the bytes of these. `list_repeat` and `list_resize` are other names of
+/// Functions whose value may be much longer than their arguments. `list_repeat` and `list_resize` are other names of
 /// those before them.
 #[cfg(feature = "sql")]
-pub(crate) const SIZED_BY_ARGUMENTS: [&str; 11] = [
+pub(crate) const SIZED_BY_ARGUMENTS: [&str; 17] = [
     "repeat",
     "lpad",
     "rpad",
@@ -148,6 +148,13 @@ pub(crate) const SIZED_BY_ARGUMENTS: [&str; 11] = [
     // To a type of fixed length.
     "arrow_cast",
     "arrow_try_cast",
+    // As long as the product of two.
+    "replace",
+    "regexp_replace",
+    "array_to_string",
+    "list_to_string",
+    "array_join",
+    "list_join",
 ];
 
 /// A source that must not be wrapped: the plan around it puts its rows there.

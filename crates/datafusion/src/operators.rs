@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, ThreadId};
 
 use bursar::{Bytes, CreateError, Group, Limits, printable};
 
@@ -135,6 +136,8 @@ pub(crate) struct Live {
     pub(crate) operator: Arc<Operator>,
     /// Time of its registration, by the pool's clock.
     pub(crate) since_ns: u64,
+    /// The thread that registered it.
+    pub(crate) by: ThreadId,
     /// Bytes held, if known: of the consumer that asks, and of those that take part in a share. Counting the others'
     /// bytes would slow down each request.
     pub(crate) held: Option<u64>,
@@ -258,6 +261,7 @@ impl Registering<'_> {
             can_spill,
             operator: Arc::clone(&operator),
             since_ns: now_ns,
+            by: thread::current().id(),
             held: None,
         };
         self.registered.live.insert(id, live);

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread;
 use std::time::Duration;
 
 use bursar::{Bytes, Charge, ChargeError, Group, Host, Level, LimitReached, Machine, RemoveError};
@@ -1026,9 +1027,10 @@ impl MemoryPool for GroupPool {
             && !can_spill
             && let Some(rows) = engine_version::of_sorted_rows(consumer.name())
         {
-            // DataFusion registers them one after the other.
+            // One thread registers both, one after the other. Another thread may do so between the two.
+            let here = thread::current().id();
             let mut live = registering.live().rev();
-            let rows = live.find(|one| one.can_spill && *one.name == *rows);
+            let rows = live.find(|one| one.by == here && one.can_spill && *one.name == *rows);
             let rows = rows.and_then(|rows| self.table.find(rows.id));
             let is_alone = |rows: &&Entry| !rows.is_never_refused() && rows.sort().is_none();
             if let Some(rows) = rows.filter(is_alone) {

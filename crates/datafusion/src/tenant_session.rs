@@ -143,8 +143,8 @@ impl TenantSession {
     }
 
     /// Bounds the bytes of the values that functions of a statement make from lengths in it, together; 16 MiB unless set, a `range` of two
-    /// million numbers. These functions are `repeat`, `lpad`, `rpad`, `range`, `generate_series`, `array_repeat` and `array_resize`. They reserve
-    /// nothing, so the bound holds before one runs. A cast to a type of fixed length counts as well, as in `NULL::BIGINT[1000000000]`.
+    /// million numbers. These functions are `repeat`, `lpad`, `rpad`, `range`, `generate_series`, `array_repeat`, `array_resize`, `replace`,
+    /// `regexp_replace` and `array_to_string`. They reserve nothing, so the bound holds before one runs. A cast to a type of fixed length counts as well, as in `NULL::BIGINT[1000000000]`.
     ///
     /// Each call counts once, with its constant arguments: literals, parameters with values, and expressions of these. A value takes
     ///
@@ -155,6 +155,10 @@ impl TenantSession {
     /// * `CAST`, `arrow_cast` and a parameter of `PREPARE`: the bytes of the type's fixed lengths, with elements of 8 bytes or
     ///   more. A list of such elements has no bound, as in `BIGINT[5][]`, and is refused.
     /// * `lpad` and `rpad`: 4 bytes for each character of the length, whatever the text.
+    /// * `replace`: the bytes of its text, and those of the new text at each place that the text has room for. A text that is not constant
+    ///   counts as for `repeat`.
+    /// * `regexp_replace`: the same, with a place before each byte and at the end, and what references add.
+    /// * `array_to_string`: the bytes of its list, and those of the separator and of the text for null at each element.
     /// * `range` and `generate_series`: 8 bytes for each element, if all arguments are constant. An interval of months and days with
     ///   different signs counts as without end. After `FROM`, both are tables: these make batches, and have no bound.
     ///

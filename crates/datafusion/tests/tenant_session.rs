@@ -16,6 +16,7 @@ use datafusion::prelude::{SessionConfig, SessionContext};
 use datafusion_functions_nested::range::{gen_series_udf, range_udf};
 use datafusion_functions_nested::repeat::array_repeat_udf;
 use datafusion_functions_nested::resize::array_resize_udf;
+use datafusion_functions_nested::string::array_to_string_udf;
 
 const MIB: u64 = 1 << 20;
 
@@ -368,6 +369,7 @@ impl Scene {
             gen_series_udf(),
             array_repeat_udf(),
             array_resize_udf(),
+            array_to_string_udf(),
         ] {
             self.context.register_udf(function.as_ref().clone());
         }
@@ -517,6 +519,37 @@ async fn a_value_that_a_statement_makes_has_a_bound() {
             "PREPARE p (BIGINT[3000000]) AS SELECT $1",
             "a parameter",
             24_000_000,
+        ),
+        // As long as the product of two.
+        (
+            "SELECT replace(repeat('x', 10000), 'x', repeat('y', 2000))",
+            "replace",
+            20_022_000,
+        ),
+        (
+            "SELECT replace(repeat(s, 10000), s, repeat('y', 2000)) FROM t",
+            "replace",
+            20_022_000,
+        ),
+        (
+            "SELECT regexp_replace(repeat('x', 10000), '', repeat('y', 2000), 'g')",
+            "regexp_replace",
+            30_024_000,
+        ),
+        (
+            "SELECT array_to_string(range(10000), repeat(',', 2000))",
+            "array_to_string",
+            20_162_288,
+        ),
+        (
+            "SELECT list_join(array_repeat(NULL, 10000), ',', repeat('y', 2000))",
+            "array_to_string",
+            20_092_192,
+        ),
+        (
+            "SELECT array_join(array_repeat(n, 10000), repeat(',', 2000), NULL) FROM t",
+            "array_to_string",
+            20_162_000,
         ),
         // Inside each other, and beside each other.
         (

@@ -495,6 +495,36 @@ fn room_is_kept_for_nobody_who_waits_for_what_no_grant_has() {
     }
 }
 
+#[test]
+fn a_query_without_end_does_not_keep_all_others_waiting_without_end() {
+    let mut policy = timeless();
+    policy.passes_max = 3;
+    let (kept_max, moment) = (Duration::from_secs(60), Duration::from_millis(1));
+    policy.kept_max = kept_max;
+    // Whether it waits for bytes, or to be alone.
+    for is_alone in [false, true] {
+        let (arbiter, clock) = timed(100, policy.clone());
+        let acme = tenant(&arbiter, "acme", 100);
+        let without_end = arbiter.try_admit(ask(&acme, "without end", 30)).unwrap();
+        let large = ask(&acme, "large", if is_alone { 1 } else { 80 });
+        let mut large = waits(arbiter.admit(if is_alone { large.alone() } else { large }));
+        let small = || arbiter.try_admit(ask(&acme, "small", 1)).is_ok();
+        let served = |times: usize| (0..times).filter(|_| small()).count();
+        for passes in [3, 6] {
+            assert_eq!(served(5), 3);
+            clock.pass(kept_max - moment);
+            arbiter.tick();
+            assert_eq!(served(5), 0, "room is kept still");
+            let shown = &arbiter.admissions().waiting[0];
+            assert!(shown.is_kept_room && shown.passed == passes, "{shown:?}");
+            clock.pass(moment);
+            arbiter.tick();
+        }
+        drop(without_end);
+        granted(&mut large);
+    }
+}
+
 /// An idle client may never come back. One that waits for its bytes is passed meanwhile, and keeps its place.
 #[test]
 fn room_is_kept_for_nobody_who_waits_for_idle_queries_alone() {

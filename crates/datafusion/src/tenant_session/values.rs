@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use datafusion::arrow::array::{Array, ArrayRef, AsArray};
 use datafusion::arrow::datatypes::{DataType, FieldRef, IntervalUnit, TimeUnit};
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion, TreeNodeVisitor};
 use datafusion::common::{DFSchema, ScalarValue};
@@ -172,13 +173,13 @@ impl Values {
             let count = integer(args.get(1)?.as_ref()?)?;
             Some(bytes.saturating_mul(u64::try_from(count).unwrap_or(0)))
         };
-        let repeated = || match (args.first()?, call.args.first()?) {
+        let bytes_at = |at: usize| match (args.get(at)?, call.args.get(at)?) {
             (Some(constant), _) => Some(bytes_of_constant(constant)),
             (None, Expr::ScalarFunction(call)) => Some(self.bytes_of(call).unwrap_or(1)),
             (None, _) => Some(1),
         };
         match call.name() {
-            "array_repeat" => times(repeated()?.max(ELEMENT_BYTES)),
+            "array_repeat" => times(bytes_at(0)?.max(ELEMENT_BYTES)),
             "array_resize" => {
                 let filled = args.get(2).and_then(Option::as_ref);
                 let filled = filled.filter(|value| !value.is_null());
@@ -196,9 +197,34 @@ impl Values {
                 let kind = args.get(1)?.as_ref()?.try_as_str()??;
                 Some(fixed_bytes(&kind.parse().ok()?, 0))
             }
+            "array_to_string" => {
+                let count = match (args.first()?, call.args.first()?) {
+                    (Some(list), _) => leaves(&list.to_array().ok()?),
+                    (None, Expr::ScalarFunction(_)) => bytes_at(0)? / ELEMENT_BYTES,
+                    (None, _) => 1,
+                };
+                // Each null is replaced by the last argument.
+                let null = bytes_at(2).unwrap_or(0);
+                let between = bytes_at(1)?.saturating_add(null);
+                Some(bytes_at(0)?.saturating_add(count.saturating_mul(between)))
+            }
             _ if is_null => None,
-            "repeat" => times(repeated()?),
+            "repeat" => times(bytes_at(0)?),
             "lpad" | "rpad" => times(CHARACTER_BYTES),
+            "replace" => {
+                let (text, from, to) = (bytes_at(0)?, bytes_at(1)?, bytes_at(2)?);
+                // An empty text is replaced nowhere.
+                let places = text.checked_div(from).unwrap_or(0);
+                Some(text.saturating_add(places.saturating_mul(to)))
+            }
+            "regexp_replace" => {
+                let (text, to) = (bytes_at(0)?, bytes_at(2)?);
+                // Before each byte and at the end. A reference in the replacement takes two bytes or more, and adds what was found: all of these
+                // together are the text at most.
+                let places = text.saturating_add(1).saturating_mul(to);
+                let found = text.saturating_mul(to / 2);
+                Some(text.saturating_add(places).saturating_add(found))
+            }
             "range" | "generate_series" => {
                 let args: Option<Vec<_>> = args.iter().cloned().collect();
                 Some(elements(&args?)?.saturating_mul(ELEMENT_BYTES))
@@ -252,9 +278,21 @@ fn fixed_bytes_of_all<'a>(fields: impl Iterator<Item = &'a FieldRef>, least: u64
     all.fold(0, u64::saturating_add)
 }
 
+/// Elements of lists, and of lists inside of them.
+fn leaves(array: &ArrayRef) -> u64 {
+    let inner = match array.data_type() {
+        DataType::List(_) => array.as_list::<i32>().values(),
+        DataType::LargeList(_) => array.as_list::<i64>().values(),
+        DataType::FixedSizeList(..) => array.as_fixed_size_list().values(),
+        _ => return array.len() as u64,
+    };
+    leaves(inner)
+}
+
 fn bytes_of_constant(value: &ScalarValue) -> u64 {
     let bytes = match value.try_as_str() {
         Some(text) => text.map_or(0, str::len),
+        None if value.data_type() == DataType::Null => 0,
         None => {
             let width = value.data_type().primitive_width();
             width.unwrap_or_else(|| value.size())

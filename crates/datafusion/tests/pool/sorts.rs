@@ -1,6 +1,6 @@
 //! Bytes that are kept for a sort while it merges, and while a limit is exceeded.
 
-use std::sync::Arc;
+use std::sync::{Arc, Barrier};
 
 use bursar::Group;
 use bursar_datafusion::{GroupPool, Operators};
@@ -91,6 +91,30 @@ fn a_sort_that_spilled_has_what_it_needs_next() {
     rows.try_grow(3 * MIB).unwrap();
     assert_eq!((kept(&pool), usage(&tenant)), (0, 63 * MIB));
     exhausted(rows.try_grow(1));
+}
+
+#[test]
+fn two_sorts_that_begin_at_the_same_moment_keep_apart() {
+    let tenant = tenant(100 * MIB);
+    let pool = pool(&tenant, Operators::ByName);
+    let one = spiller(&pool, "ExternalSorter[0]");
+    let (between, ended) = (&Barrier::new(2), &Barrier::new(2));
+    let pool = &pool;
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let _two = spiller(pool, "ExternalSorter[0]");
+            between.wait();
+            ended.wait();
+            let _merge = fixed(pool, "ExternalSorterMerge[0]");
+        });
+        between.wait();
+        let merge = fixed(pool, "ExternalSorterMerge[0]");
+        ended.wait();
+        merge.try_grow(10 * MIB).unwrap();
+        one.try_grow(30 * MIB).unwrap();
+        merge.free();
+        assert_eq!((kept(pool), usage(&tenant)), (10 * MIB, 40 * MIB));
+    });
 }
 
 #[test]
