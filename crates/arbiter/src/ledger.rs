@@ -349,7 +349,6 @@ impl<M: Machine> Ledger<M> {
                 .patience
                 .map_or(u64::MAX, |patience| now_ns.saturating_add(ns(patience))),
             passed: 0,
-            passed_before: 0,
             first_passed_ns: None,
             kept_since_ns: None,
             waker: None,
@@ -1027,11 +1026,12 @@ impl<M: Machine> Ledger<M> {
                     let queue = &self.tenants[&number].queue;
                     let is_alone = queue.get(first).is_some_and(|first| first.is_alone);
                     let may_free = self.keeps(at, None, is_alone && at == number, now_ns);
-                    let kept_max_ns = ns(self.policy.kept_max);
                     let tenant = self.tenants.get_mut(&number).expect("it waits");
                     tenant.blocked_at = Some(at);
                     let waiter = tenant.queue.get_mut(first).expect("it waits");
-                    if may_free && waiter.keep(now_ns, kept_max_ns) {
+                    let since_ns = waiter.kept_since_ns.unwrap_or(now_ns);
+                    waiter.kept_since_ns = may_free.then_some(since_ns);
+                    if may_free && self.policy.keeps_room(now_ns.saturating_sub(since_ns)) {
                         kept.entry(at).or_insert(number);
                     }
                 }
@@ -1070,7 +1070,7 @@ impl<M: Machine> Ledger<M> {
     /// Whether room is kept for the first waiter of a tenant.
     fn is_due(&self, first: &Waiter, now_ns: u64) -> bool {
         let since = first.first_passed_ns;
-        first.passed - first.passed_before >= self.policy.passes_max
+        first.passed >= self.policy.passes_max
             || since.is_some_and(|since| now_ns.saturating_sub(since) >= ns(self.policy.passed_max))
     }
 
@@ -1627,7 +1627,11 @@ impl<M: Machine> Ledger<M> {
                     least: waiter.least.at(waiter.width.0),
                     waited: Duration::from_nanos(now_ns.saturating_sub(waiter.arrived_ns)),
                     passed: waiter.passed,
-                    is_kept_room: place == 0 && self.is_due(waiter, now_ns),
+                    is_kept_room: place == 0
+                        && self.is_due(waiter, now_ns)
+                        && self.policy.keeps_room(
+                            now_ns.saturating_sub(waiter.kept_since_ns.unwrap_or(now_ns)),
+                        ),
                     blocked_by: blocked_by.clone().unwrap_or_default(),
                 })
         });

@@ -39,7 +39,7 @@
 //!   A query that runs and waits for memory ([`Grant::grow`]) comes before all asks. While it waits for a limit, nobody is admitted through it.
 //!   Room is kept only as long as a query of others runs below that limit, or bytes of an ended one are still charged. A query that is idle for
 //!   [`Policy::idle_after`] does not count, because its client may never come back. Until it does, those that wait are passed again. A query that runs
-//!   without end keeps nobody waiting so for longer than [`Policy::kept_max`]: then the first waiter is passed again, as often.
+//!   without end does not keep others waiting without end: from [`Policy::kept_max`] on there are breaks, and they become longer.
 //! * **An ask that never fits is refused at once**, and so is a waiter that a lowered limit made so. Nobody yields for it.
 //! * **Narrower before later.** An ask gets fewer partitions rather than waits, but at least [`Policy::narrowest_percent`] of its wish until
 //!   it has waited for [`Policy::narrow_after`]. The width of a grant never changes.

@@ -14,9 +14,9 @@ pub struct Policy {
     pub passes_max: u32,
     /// Time since its first pass after which room is kept for the first waiter of a tenant, however often it was passed; 10 s unless set.
     pub passed_max: Duration,
-    /// Longest time for which room is kept for a waiter without a break; 60 s unless set. A query that never ends would keep all others waiting, too. After
-    /// that time they pass the waiter again, as often as [`Policy::passes_max`] and [`Policy::passed_max`] allow. With 0 in one of
-    /// these there is no break.
+    /// Longest time for which room is kept without a break, for a waiter or for a query that waits for memory; 60 s unless set. A query that never ends would
+    /// keep all others waiting, too. The first break lasts as long, the second one three times, the third one seven times, and so on. In a break
+    /// others pass the waiter as if no room were kept.
     pub kept_max: Duration,
     /// Waiting time that is worth one point of score; 1 s unless set. So an ask with a score of 10 comes before all that came less
     /// than 10 s earlier with a score of 0.
@@ -88,6 +88,15 @@ impl Default for Yielding {
             room_max: Duration::from_secs(10),
             passed_max: Duration::from_millis(100),
         }
+    }
+}
+
+impl Policy {
+    /// Whether room is kept now, so long after it was first kept.
+    pub(crate) fn keeps_room(&self, since_ns: u64) -> bool {
+        // Of the times of this length those at 0, 2, 6, 14, and so on.
+        let at = since_ns.checked_div(ns(self.kept_max));
+        at.is_some_and(|at| at.saturating_add(2).is_power_of_two())
     }
 }
 

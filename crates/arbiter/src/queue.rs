@@ -28,11 +28,8 @@ pub(crate) struct Waiter {
     pub(crate) deadline_ns: u64,
     /// Number of times that it was passed while it was the first.
     pub(crate) passed: u32,
-    /// Those of them before the last break.
-    pub(crate) passed_before: u32,
-    /// Time of the first pass after the last break.
     pub(crate) first_passed_ns: Option<u64>,
-    /// Time since which room is kept for it.
+    /// Time since which room is kept for it, with breaks.
     pub(crate) kept_since_ns: Option<u64>,
     pub(crate) waker: Option<Waker>,
 }
@@ -42,18 +39,6 @@ impl Waiter {
     pub(crate) fn least_at(&self, width: u32, cap: u64) -> u64 {
         let least = self.least.at(width);
         if self.is_guess { least.min(cap) } else { least }
-    }
-
-    /// Whether room is still kept for it, which began `max_ns` ago at most. If not, there is a break: it may be passed again.
-    pub(crate) fn keep(&mut self, now_ns: u64, max_ns: u64) -> bool {
-        let since_ns = *self.kept_since_ns.get_or_insert(now_ns);
-        let keeps = now_ns.saturating_sub(since_ns) < max_ns;
-        if !keeps {
-            self.passed_before = self.passed;
-            self.first_passed_ns = None;
-            self.kept_since_ns = None;
-        }
-        keeps
     }
 
     fn size(&self) -> u16 {
@@ -222,7 +207,6 @@ mod tests {
             arrived_ns: 0,
             deadline_ns: u64::MAX,
             passed: 0,
-            passed_before: 0,
             first_passed_ns: None,
             kept_since_ns: None,
             waker: None,

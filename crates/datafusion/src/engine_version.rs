@@ -5,7 +5,7 @@
 //! | [`NEVER_REFUSED`] | a repartition that does not hang: apache/datafusion#24891 |
 //! | [`of_sorted_rows`], for the bytes kept in `sort.rs` | a sort that keeps its workspace while it spills: apache/datafusion#24740 |
 //! | [`aggregate_in_share`], [`is_aggregate`], [`may_be_asked`] | an aggregate that leaves room for its groups when it reads its files |
-//! | [`is_without_spill`] | an ordered aggregate that says whether it can spill: apache/datafusion#17334 |
+//! | [`spills`] | an ordered aggregate that says whether it can spill: apache/datafusion#17334 |
 //! | [`exhausted`] | a sort-merge join whose refusal stays `ResourcesExhausted` without a disk |
 //! | [`loses_rows`], [`without_spill`] | a nested loop join that spills and keeps rows without a partner: apache/datafusion#24745 |
 //! | [`RUNTIME`] | a pool that `SET` can resize: apache/datafusion#22626 |
@@ -24,8 +24,12 @@ use datafusion::common::{JoinType, tree_node::TreeNode};
 #[cfg(feature = "sql")]
 use datafusion::physical_plan::{ExecutionPlan, joins::NestedLoopJoinExec};
 use datafusion_common::DataFusionError;
+use datafusion_execution::memory_pool::MemoryConsumer;
 
 use crate::refusal::REFUSED;
+
+/// The consumer of this crate's own sink of Parquet files. Each file has a reservation, and a refusal of any one flushes the largest file.
+pub(crate) const SINK: &str = "ParquetSink";
 
 /// Operators that `TenantEngine` never refuses. A repartition that is refused while two of its inputs write to disk may never end.
 #[cfg(feature = "sql")]
@@ -49,12 +53,12 @@ pub(crate) fn is_merge(consumer: &str) -> bool {
 /// Returns whether a spiller that holds bytes may be refused for the needs of others. An aggregate that has spilled fails if it is
 /// refused while it reads its files.
 pub(crate) fn may_be_asked(consumer: &str, has_spilled: bool, is_sort: bool) -> bool {
-    (is_sort || !has_spilled) && !is_without_spill(consumer)
+    is_sort || consumer == SINK || !has_spilled
 }
 
-/// Returns whether a consumer says that it can spill, and may fail in place of it. An aggregate of ordered rows does so if all groups are ordered.
-pub(crate) fn is_without_spill(consumer: &str) -> bool {
-    consumer.starts_with("OrderedFinalAggregateStream")
+/// Returns whether a consumer says that it can spill, and does. An aggregate of ordered rows says so, and fails in place of it if all its groups are ordered.
+pub(crate) fn spills(consumer: &MemoryConsumer) -> bool {
+    consumer.can_spill() && !consumer.name().starts_with("OrderedFinalAggregateStream")
 }
 
 /// Returns whether a consumer is an aggregate.

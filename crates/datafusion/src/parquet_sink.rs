@@ -31,6 +31,8 @@ use parquet::arrow::arrow_writer::ArrowWriterOptions;
 use parquet::file::metadata::{ParquetMetaData, SortingColumn};
 use parquet::file::properties::{WriterProperties, WriterPropertiesBuilder};
 
+use crate::engine_version::SINK;
+
 /// Has `COPY` and `INSERT` of Parquet files flush row groups early when memory is short, instead of failing. For sessions without a
 /// [`TenantEngine`](crate::TenantEngine), which does it for all of its statements.
 ///
@@ -314,7 +316,7 @@ impl FileSink for ChargedSink {
         let bytes_written = MetricBuilder::new(&self.metrics).global_counter("bytes_written");
         let options = &context.session_config().options().execution;
         let collected_max = options.objectstore_writer_buffer_size;
-        let consumer = MemoryConsumer::new("ParquetSink").with_can_spill(true);
+        let consumer = MemoryConsumer::new(SINK).with_can_spill(true);
         // One consumer, so one share of the tenant's memory.
         let reservation = consumer.register(context.memory_pool());
         let open_files = Arc::new(OpenFiles::default());

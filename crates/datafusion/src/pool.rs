@@ -16,7 +16,7 @@ use datafusion_execution::memory_pool::{
 };
 
 use crate::chain::{self, Chain};
-use crate::engine_version;
+use crate::engine_version::{self, SINK};
 use crate::history::{History, Running};
 use crate::names;
 use crate::operators::{Live, Operator, Operators, Registry};
@@ -328,7 +328,7 @@ impl GroupPool {
 
     /// The decision of the arbiter for which a consumer is refused now, so that it spills.
     fn asks_to_spill(&self, reservation: &MemoryReservation) -> Option<u64> {
-        if !self.spill_request.is_pending() || !reservation.consumer().can_spill() {
+        if !self.spill_request.is_pending() || !engine_version::spills(reservation.consumer()) {
             return None;
         }
         let entry = self.table.find(reservation.consumer().id())?;
@@ -337,15 +337,12 @@ impl GroupPool {
             // It may have several reservations, and be able to spill one of them.
             None => entry.held()?.bytes(),
         };
-        let is_whole = reservation.size() as u64 >= held;
+        let name = reservation.consumer().name();
+        let is_whole = reservation.size() as u64 >= held || name == SINK;
         // Relaxed, both: as in `is_to_spill`.
         let has_spilled = entry.has_spilled.load(Ordering::Relaxed);
         let is_busy = entry.is_asked.load(Ordering::Relaxed)
-            || !engine_version::may_be_asked(
-                reservation.consumer().name(),
-                has_spilled,
-                entry.sort().is_some(),
-            );
+            || !engine_version::may_be_asked(name, has_spilled, entry.sort().is_some());
         match is_busy || !is_whole {
             true => None,
             false => self
@@ -550,7 +547,7 @@ impl GroupPool {
         if let Some((sort, _)) = sort {
             return sort.in_share();
         }
-        if !reservation.consumer().can_spill() {
+        if !engine_version::spills(reservation.consumer()) {
             return None;
         }
         let entry = self.table.find(reservation.consumer().id())?;
@@ -574,7 +571,7 @@ impl GroupPool {
         let share = self.share.as_ref()?;
         let consumer = reservation.consumer();
         let entry = self.table.find_at_once(consumer.id())?;
-        if !consumer.can_spill() || entry.is_never_refused() {
+        if !engine_version::spills(consumer) || entry.is_never_refused() {
             return None;
         }
         // Relaxed: as in `is_to_spill`.
@@ -675,7 +672,7 @@ impl GroupPool {
         }
         if let Some(watermark) = &self.watermark
             && watermark.is_reached()
-            && reservation.consumer().can_spill()
+            && engine_version::spills(reservation.consumer())
             && self.is_to_spill(reservation)
         {
             let (group, level) = watermark.pressed_group(&self.chain);
@@ -698,7 +695,7 @@ impl GroupPool {
             share.grown(held, bytes);
         }
         // A spiller that holds nothing has nothing to spill.
-        let ends_query = !reservation.consumer().can_spill() || reservation.size() == 0;
+        let ends_query = !engine_version::spills(reservation.consumer()) || reservation.size() == 0;
         let widener = match ends_query {
             false => &self.widener,
             true => &self.widener_before_asks,
@@ -826,9 +823,7 @@ impl GroupPool {
             return false;
         };
         let worth = worth_spilling(self.chain.lowest(), spillers);
-        reservation.size() as u64 >= worth
-            && !entry.is_asked.load(Ordering::Relaxed)
-            && !engine_version::is_without_spill(reservation.consumer().name())
+        reservation.size() as u64 >= worth && !entry.is_asked.load(Ordering::Relaxed)
     }
 
     /// Returns whether requests of a consumer always succeed, as long as its group exists.
@@ -998,7 +993,7 @@ impl MemoryPool for GroupPool {
 
     fn register(&self, consumer: &MemoryConsumer) {
         let mut registering = self.registry.lock();
-        let (id, can_spill) = (consumer.id(), consumer.can_spill());
+        let (id, can_spill) = (consumer.id(), engine_version::spills(consumer));
         let now_ns = self.clock.as_ref().map_or(0, Host::now_ns);
         let operator = registering.operator_of(consumer.name(), id, can_spill, now_ns);
         let is_never_refused = !self.never_refused.is_empty()
@@ -1057,7 +1052,7 @@ impl MemoryPool for GroupPool {
             return;
         };
         self.forget_asking(entry);
-        let is_spiller = consumer.can_spill() && !entry.is_never_refused();
+        let is_spiller = engine_version::spills(consumer) && !entry.is_never_refused();
         if is_spiller {
             self.spillers.fetch_sub(1, Ordering::Relaxed);
         }

@@ -228,7 +228,7 @@ async fn an_ordered_aggregate_says_that_it_can_spill_and_ends_its_query() {
     let says = Kind::Registered { can_spill: true };
     assert!(
         result.is_err() && calls.iter().any(|call| call.kind == says),
-        "an ordered aggregate spills, or says that it cannot: remove `is_without_spill`; {result:?}"
+        "an ordered aggregate spills, or says that it cannot: simplify `spills`; {result:?}"
     );
 }
 

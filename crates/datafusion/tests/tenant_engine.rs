@@ -3,7 +3,7 @@
 
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use bursar::{Freshness, Group, Limits, Memory};
@@ -21,7 +21,7 @@ use datafusion::common::{ParamValues, ScalarValue};
 use datafusion::datasource::MemTable;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::context::SQLOptions;
-use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool};
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::{ColumnarValue, Volatility, create_udf};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
@@ -157,6 +157,9 @@ struct Hungry {
     step: u64,
     /// Whether nothing comes after the two batches, not even an end.
     is_endless: bool,
+    /// Whether the first reader leaves 1 MiB, and what it left.
+    leaves: AtomicBool,
+    left: Mutex<Option<MemoryReservation>>,
     readers: AtomicUsize,
     first_read: OnceLock<SystemTime>,
 }
@@ -170,6 +173,8 @@ impl Hungry {
             second,
             step,
             is_endless,
+            leaves: AtomicBool::new(false),
+            left: Mutex::new(None),
             readers: AtomicUsize::new(0),
             first_read: OnceLock::new(),
         })
@@ -208,6 +213,11 @@ impl PartitionStream for Hungry {
         let readers = self.readers.fetch_add(1, Ordering::SeqCst) as u64;
         let first = self.first + (readers * self.step).min(9 * MIB);
         let reservation = MemoryConsumer::new("Hungry").register(context.memory_pool());
+        if readers == 0 && self.leaves.load(Ordering::SeqCst) {
+            let left = MemoryConsumer::new("Left").register(context.memory_pool());
+            left.try_grow(MIB as usize).unwrap();
+            *self.left.lock().unwrap() = Some(left);
+        }
         let schema = self.schema.clone();
         let sizes = futures::stream::iter([first, self.second]);
         let sizes = match self.is_endless {
@@ -513,6 +523,34 @@ async fn a_shape_that_needs_more_than_there_can_be_is_not_tried_in_vain() {
         assert_eq!(hungry.readers(), readers);
     }
     scene.assert_all_is_given_back().await;
+}
+
+/// Its table keeps them, as a cache may do.
+#[tokio::test]
+async fn a_try_waits_for_bytes_that_the_one_before_left_as_long_as_for_any() {
+    for is_patient in [true, false] {
+        let scene = scene(MAX);
+        let hungry = Hungry::register(&scene, MAX, MIB, 0);
+        hungry.leaves.store(true, Ordering::SeqCst);
+        let mut builder = scene.builder().repeat(Repeat::Always);
+        if !is_patient {
+            builder = builder.patience(Duration::from_nanos(1));
+        }
+        let tenant = builder.build().tenant("t").unwrap();
+        let stream = tenant.sql(None, "SELECT * FROM hungry").await.unwrap();
+        let mut rows = Box::pin(stream.collect());
+        assert!((&mut rows).now_or_never().is_none());
+        scene.arbiter.tick();
+        if is_patient {
+            assert!((&mut rows).now_or_never().is_none());
+            drop(hungry.left.lock().unwrap().take());
+        }
+        let error = rows.await.unwrap_err();
+        assert!(is_exhausted(&error), "{error}");
+        assert_eq!(hungry.readers(), if is_patient { 2 } else { 1 }, "{error}");
+        drop(hungry.left.lock().unwrap().take());
+        scene.assert_all_is_given_back().await;
+    }
 }
 
 #[tokio::test]

@@ -360,11 +360,10 @@ impl<M: Machine> Ledger<M> {
         grown.map(|grower| grower.grant).collect()
     }
 
-    /// Levels that queries that run wait for, with the grant of each, and the root if the process really takes too much.
-    pub(super) fn awaited(&self, now_ns: u64) -> impl Iterator<Item = (u32, Option<u64>)> {
+    /// Levels that queries that run wait for, with what waits there, and the root if the process really takes too much.
+    pub(super) fn awaited(&self, now_ns: u64) -> impl Iterator<Item = (u32, Option<&Grower>)> {
         let growers = self.waiting_growers();
-        let awaited =
-            growers.filter_map(|(_, grower)| Some((grower.blocked_at?, Some(grower.grant))));
+        let awaited = growers.filter_map(|(_, grower)| Some((grower.blocked_at?, Some(grower))));
         // Then there is no room, whatever is reserved, as long as a query runs or has left bytes.
         let may_change = || {
             self.grants.values().any(|grant| self.runs(grant, now_ns))
@@ -377,8 +376,13 @@ impl<M: Machine> Ledger<M> {
 
     /// Those of them that nobody is admitted through: bytes will return there soon.
     pub(super) fn kept_for_growers(&self, now_ns: u64) -> BTreeMap<u32, u32> {
-        let keeps = |&(at, grant): &(u32, Option<u64>)| {
-            grant.is_none() || self.keeps(at, grant, false, now_ns)
+        let keeps = |&(at, grower): &(u32, Option<&Grower>)| {
+            grower.is_none_or(|grower| {
+                self.keeps(at, Some(grower.grant), false, now_ns)
+                    && self
+                        .policy
+                        .keeps_room(now_ns.saturating_sub(grower.since_ns))
+            })
         };
         let kept = self.awaited(now_ns).filter(keeps);
         kept.map(|(at, _)| (at, NOBODY)).collect()

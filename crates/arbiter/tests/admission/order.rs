@@ -495,33 +495,52 @@ fn room_is_kept_for_nobody_who_waits_for_what_no_grant_has() {
     }
 }
 
+/// Room is kept for one that waits, but for a time without a break, and the breaks become longer.
 #[test]
 fn a_query_without_end_does_not_keep_all_others_waiting_without_end() {
     let mut policy = timeless();
     policy.passes_max = 3;
-    let (kept_max, moment) = (Duration::from_secs(60), Duration::from_millis(1));
-    policy.kept_max = kept_max;
-    // Whether it waits for bytes, or to be alone.
-    for is_alone in [false, true] {
+    policy.kept_max = Duration::from_secs(60);
+    // Whether it waits for memory as a query that runs, for bytes, or to be alone.
+    for (grows, is_alone) in [(true, false), (false, false), (false, true)] {
         let (arbiter, clock) = timed(100, policy.clone());
         let acme = tenant(&arbiter, "acme", 100);
         let without_end = arbiter.try_admit(ask(&acme, "without end", 30)).unwrap();
-        let large = ask(&acme, "large", if is_alone { 1 } else { 80 });
-        let mut large = waits(arbiter.admit(if is_alone { large.alone() } else { large }));
+        without_end.grow_first().unwrap();
+        let _used = without_end.try_charge(30 * MIB).unwrap();
         let small = || arbiter.try_admit(ask(&acme, "small", 1)).is_ok();
-        let served = |times: usize| (0..times).filter(|_| small()).count();
-        for passes in [3, 6] {
-            assert_eq!(served(5), 3);
-            clock.pass(kept_max - moment);
-            arbiter.tick();
-            assert_eq!(served(5), 0, "room is kept still");
-            let shown = &arbiter.admissions().waiting[0];
-            assert!(shown.is_kept_room && shown.passed == passes, "{shown:?}");
-            clock.pass(moment);
-            arbiter.tick();
+        let mut large = ask(&acme, "large", if is_alone { 1 } else { 80 });
+        if is_alone {
+            large = large.alone();
         }
+        let running = grows.then(|| {
+            let running = arbiter.try_admit(ask(&acme, "running", 50)).unwrap();
+            let used = running.try_charge(50 * MIB).unwrap();
+            (running, used)
+        });
+        let mut grow = running.as_ref().map(|(running, _)| running.grow(30 * MIB));
+        let mut waiting = (!grows).then(|| waits(arbiter.admit(large)));
+        if let Some(grow) = &mut grow {
+            let mut context = Context::from_waker(Waker::noop());
+            assert!(Pin::new(grow).poll(&mut context).is_pending());
+        } else {
+            assert_eq!((0..5).filter(|_| small()).count(), 3);
+        }
+        let mut served = String::new();
+        for _half_minute in 0..32 {
+            arbiter.tick();
+            served += if small() { "." } else { "K" };
+            clock.pass(Duration::from_secs(30));
+        }
+        assert_eq!(
+            served, "KK..KK......KK..............KK..",
+            "{grows} {is_alone}"
+        );
         drop(without_end);
-        granted(&mut large);
+        if let Some(waiting) = &mut waiting {
+            drop(_used);
+            granted(waiting);
+        }
     }
 }
 

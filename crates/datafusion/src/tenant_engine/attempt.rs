@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use bursar::{Group, printable};
+use bursar::printable;
 #[cfg(feature = "real-bytes")]
 use bursar_arbiter::AdmitError;
 use bursar_arbiter::{Ask, Grant, Seen, Stop};
@@ -79,8 +79,6 @@ pub(super) struct Turn {
 
 /// A try that was refused memory, or was stopped, and has ended.
 pub(super) struct Refused {
-    /// The group of its grant. Bytes may be charged to it still.
-    group: Group,
     turn: Turn,
     granted: u64,
     /// Bytes that it would have had, if it had not been refused. It needs as many at least.
@@ -107,8 +105,13 @@ impl Query {
         }
     }
 
-    fn ask(&self) -> Ask {
-        let ask = Ask::new(&self.tenant.group, &self.name)
+    /// Its group has another name for each try. Tasks of one that was refused may still be in its group of real bytes, which is found by name.
+    fn ask(&self, number: u32) -> Ask {
+        let name = match number {
+            1 => self.name.clone(),
+            _ => format!("{}-try-{number}", self.name),
+        };
+        let ask = Ask::new(&self.tenant.group, name)
             .score(self.tenant.score)
             .estimated();
         match self.tenant.engine.patience {
@@ -129,11 +132,11 @@ impl Query {
         | LogicalPlan::Explain(_)
         | LogicalPlan::DescribeTable(_) = self.plan
         {
-            return (first, self.ask().least(1, 0).wanted(1));
+            return (first, self.ask(1).least(1, 0).wanted(1));
         }
         let partitions = self.state.config().target_partitions();
         let widest = u32::try_from(partitions).unwrap_or(u32::MAX).max(1);
-        let ask = self.ask().width(1..=widest);
+        let ask = self.ask(1).width(1..=widest);
         let percent = self.tenant.engine.percent;
         let seen = self.tenant.engine.shapes().seen(self.shape, percent);
         let Some(seen) = seen else {
@@ -149,7 +152,7 @@ impl Query {
                 is_last: true,
                 ..known
             };
-            return (last, self.last_ask(most));
+            return (last, self.last_ask(1, most));
         }
         let estimated = (self.tenant.engine.estimate)(seen.peak).max(ASKED_MIN);
         let Tenant { engine, group, .. } = &self.tenant;
@@ -179,7 +182,7 @@ impl Query {
         let number = refused.turn.number + 1;
         let is_last = number >= TRIES_MAX || refused.needed >= most;
         let ask = match is_last {
-            true => self.last_ask(most),
+            true => self.last_ask(number, most),
             false => {
                 let least = match refused.turn.is_known {
                     true => refused.granted,
@@ -187,7 +190,7 @@ impl Query {
                 };
                 let needed = refused.needed.max(refused.granted);
                 let asked = needed.saturating_add(needed / MARGIN).max(least);
-                let ask = self.ask().least(asked.min(most), 0);
+                let ask = self.ask(number).least(asked.min(most), 0);
                 ask.width(1..=refused.width)
             }
         };
@@ -201,8 +204,8 @@ impl Query {
     }
 
     /// Asks for all that there can be, with one partition, which needs the least memory. With less, a query that fits alone might fail.
-    fn last_ask(&self, most: u64) -> Ask {
-        self.ask().least(most, 0).alone()
+    fn last_ask(&self, number: u32, most: u64) -> Ask {
+        self.ask(number).least(most, 0).alone()
     }
 
     /// The most bytes that it can have. A query that asked for more than that would wait without end.
@@ -225,16 +228,14 @@ impl Query {
                     if turn.is_last || !self.may_repeat {
                         return Err(refused.error.into());
                     }
-                    refused.group.emptied().await;
                     (turn, ask) = self.next_ask(&refused);
                 }
             }
         }
     }
 
-    /// Waits until all of a refused try is gone, and begins the next one.
+    /// Begins the next try. Bytes that the refused one left count until they return, so its ask may wait for them.
     pub(super) async fn again(self: Arc<Self>, refused: Refused) -> Result<Attempt> {
-        refused.group.emptied().await;
         let (turn, ask) = self.next_ask(&refused);
         let begun = self.begin(turn, ask).await;
         begun.map_err(|error| match error {
@@ -370,7 +371,6 @@ impl Attempt {
     /// Ends a try that was told to stop. Only one that can run again is told so.
     pub(super) fn stopped(self, stop: &Stop) -> Refused {
         Refused {
-            group: self.grant.group().clone(),
             // It did not guess too little.
             turn: Turn {
                 is_known: true,
@@ -425,7 +425,6 @@ impl Query {
             .shapes()
             .record(self.shape, needed, width);
         Ok(Refused {
-            group: grant.group().clone(),
             turn,
             granted: grant.bytes(),
             needed,

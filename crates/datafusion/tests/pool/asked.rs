@@ -124,6 +124,32 @@ fn a_query_without_spillers_is_not_asked() {
     );
 }
 
+/// Each of its files has a reservation, and it flushes the largest file.
+#[test]
+fn a_sink_of_several_files_is_asked_whenever_it_holds_enough() {
+    let scene = scene();
+    let sink = spiller(&scene.pool, "ParquetSink");
+    let file = sink.new_empty();
+    let _held = scene.needy.try_charge(50 << 20).unwrap();
+    sink.try_grow(10 * MIB).unwrap();
+    file.try_grow(15 * MIB).unwrap();
+    assert_eq!(scene.pool.reclaimable(), 25 << 20);
+    let mut more = scene.needy.grow(30 << 20);
+    assert!(poll(&mut more).is_pending());
+    scene.arbiter.tick();
+    let text = exhausted(sink.try_grow(MIB));
+    assert!(
+        text.contains("the arbiter asks this query to spill"),
+        "{text}"
+    );
+    file.free();
+    sink.free();
+    assert!(poll(&mut more).is_ready());
+    // Another time.
+    sink.try_grow(5 * MIB).unwrap();
+    assert_eq!(scene.pool.reclaimable(), 5 << 20);
+}
+
 /// It says that it can spill. If all of its groups are ordered, it ends its query in place of that.
 #[test]
 fn an_ordered_aggregate_is_not_asked() {

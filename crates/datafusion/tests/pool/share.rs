@@ -51,6 +51,20 @@ fn a_share_is_for_pools_below_it() {
         .build();
 }
 
+/// It says that it can spill. If all of its groups are ordered, a refusal ends its query.
+#[test]
+fn an_ordered_aggregate_has_all_that_the_limit_leaves() {
+    let tenant = tenant(80 * MIB);
+    let pool = sharing(&tenant);
+    let idle = spiller(&pool, "ExternalSorter");
+    let aggregate = spiller(&pool, "OrderedFinalAggregateStream[0]");
+    assert_eq!(fill(&aggregate), 80);
+    aggregate.shrink(50 * MIB);
+    assert_eq!(fill(&idle), 50);
+    drop(aggregate);
+    assert_eq!(fill(&idle), 80);
+}
+
 #[test]
 fn a_newcomer_finds_room() {
     let tenant = tenant(120 * MIB);
