@@ -136,10 +136,9 @@ pub(crate) const MAY_SET: [&str; 9] = [
     "datafusion.sql_parser.support_varchar_with_length",
 ];
 
-/// Functions whose value may be much longer than their arguments. `list_repeat` and `list_resize` are other names of
-/// those before them.
+/// Functions whose value may be much longer than their arguments. Other names of a function come after it.
 #[cfg(feature = "sql")]
-pub(crate) const SIZED_BY_ARGUMENTS: [&str; 17] = [
+pub(crate) const SIZED_BY_ARGUMENTS: [&str; 24] = [
     "repeat",
     "lpad",
     "rpad",
@@ -159,6 +158,13 @@ pub(crate) const SIZED_BY_ARGUMENTS: [&str; 17] = [
     "list_to_string",
     "array_join",
     "list_join",
+    "array_replace_all",
+    "list_replace_all",
+    "array_replace_n",
+    "list_replace_n",
+    "arrays_zip",
+    "list_zip",
+    "concat_ws",
 ];
 
 /// A source that must not be wrapped: the plan around it puts its rows there.

@@ -19,7 +19,7 @@ use bursar::{Group, Memory};
 use bursar_arbiter::{Arbiter, Shapes};
 use datafusion::dataframe::DataFrame;
 use datafusion::execution::context::{SQLOptions, SessionContext, SessionState};
-use datafusion::logical_expr::{DdlStatement, LogicalPlan, Statement};
+use datafusion::logical_expr::{DdlStatement, EmptyRelation, LogicalPlan, Statement};
 
 use crate::history::History;
 use crate::tenant_session::{Rules, TenantSqlError, on_stack};
@@ -287,7 +287,8 @@ impl Tenant {
         self
     }
 
-    /// Plans a statement, waits until it is admitted, and begins to run it. Dropping the future gives up.
+    /// Plans a statement, waits until it is admitted, and begins to run it. Dropping the future gives up. `SET`, and statements about functions,
+    /// take effect when they are admitted.
     ///
     /// `context` is the session of the tenant's client, with its settings and perhaps tables of its own; without one it is the session
     /// of all, which `SET` cannot change. Its memory pool is not used. `PREPARE` is forbidden, because nothing would be charged for what
@@ -302,8 +303,14 @@ impl Tenant {
     ) -> Result<TenantStream, TenantEngineError> {
         let stack = self.engine.rules.planning_stack_bytes;
         let planned = on_stack(stack, self.plan(context, text)).await;
-        self.run(planned.map_err(TenantEngineError::Statement)?)
-            .await
+        let (frame, change) = planned.map_err(TenantEngineError::Statement)?;
+        let stream = self.run(frame).await?;
+        // Not if the statement was not admitted.
+        if let Some((context, plan)) = change {
+            let changed = on_stack(stack, context.execute_logical_plan(plan)).await;
+            changed.map_err(|error| TenantEngineError::Statement(error.into()))?;
+        }
+        Ok(stream)
     }
 
     /// The state of a session, or of all.
@@ -311,11 +318,12 @@ impl Tenant {
         context.unwrap_or(&self.engine.shared).state()
     }
 
-    async fn plan(
+    /// Returns also the change of a session that the statement makes, which has no rows.
+    async fn plan<'a>(
         &self,
-        context: Option<&SessionContext>,
+        context: Option<&'a SessionContext>,
         text: &str,
-    ) -> Result<DataFrame, TenantSqlError> {
+    ) -> Result<(DataFrame, Option<(&'a SessionContext, LogicalPlan)>), TenantSqlError> {
         let of_all = &self.engine.shared;
         let state = self.state(context);
         let (plan, _) = self.engine.rules.plan(&state, text).await?;
@@ -332,16 +340,20 @@ impl Tenant {
                 self.engine
                     .rules
                     .check_values(frame.logical_plan(), &state)?;
-                Ok(frame)
+                Ok((frame, None))
             }
             LogicalPlan::Statement(_)
             | LogicalPlan::Ddl(DdlStatement::CreateFunction(_) | DdlStatement::DropFunction(_)) => {
-                match context {
-                    Some(context) => Ok(context.execute_logical_plan(plan).await?),
-                    None => forbidden("SET, or functions, without a session of its own"),
-                }
+                let Some(context) = context else {
+                    return forbidden("SET, or functions, without a session of its own");
+                };
+                let nothing = LogicalPlan::EmptyRelation(EmptyRelation {
+                    produce_one_row: false,
+                    schema: plan.schema().clone(),
+                });
+                Ok((DataFrame::new(state, nothing), Some((context, plan))))
             }
-            _ => Ok(DataFrame::new(state, plan)),
+            _ => Ok((DataFrame::new(state, plan), None)),
         }
     }
 

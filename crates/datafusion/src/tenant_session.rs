@@ -142,29 +142,31 @@ impl TenantSession {
         self
     }
 
-    /// Bounds the bytes of the values that functions of a statement make from lengths in it, together; 16 MiB unless set, a `range` of two
-    /// million numbers. These functions are `repeat`, `lpad`, `rpad`, `range`, `generate_series`, `array_repeat`, `array_resize`, `replace`,
-    /// `regexp_replace` and `array_to_string`. They reserve nothing, so the bound holds before one runs. A cast to a type of fixed length counts as well, as in `NULL::BIGINT[1000000000]`.
+    /// Bounds the bytes of the values that functions of a statement make from lengths and texts in it, together; 16 MiB unless set, a `range` of
+    /// two million numbers. These functions reserve nothing, so the bound holds before one runs. A cast to a type of fixed length counts as
+    /// well, as in `NULL::BIGINT[1000000000]`.
     ///
-    /// Each call counts once, with its constant arguments: literals, parameters with values, and expressions of these. A value takes
+    /// Each call counts once, with its constant arguments: literals, parameters with values, and expressions of these. Of a text or list that is
+    /// not constant, the constant parts count, as in `s || repeat('x', 1000)`, and one byte at least. A value takes
     ///
-    /// * `repeat`: the bytes of its text times its number. A text that is not constant counts as one byte, or as what such a
-    ///   function makes.
-    /// * `array_repeat`: the same, but an element counts as 8 bytes or more.
+    /// * `repeat`: the bytes of its text times its number. `array_repeat`: the same, but an element counts as 8 bytes or more.
     /// * `array_resize`: its number of elements, of 8 bytes or more. One of a list that is not constant counts as 8.
     /// * `CAST`, `arrow_cast` and a parameter of `PREPARE`: the bytes of the type's fixed lengths, with elements of 8 bytes or
     ///   more. A list of such elements has no bound, as in `BIGINT[5][]`, and is refused.
     /// * `lpad` and `rpad`: 4 bytes for each character of the length, whatever the text.
-    /// * `replace`: the bytes of its text, and those of the new text at each place that the text has room for. A text that is not constant
-    ///   counts as for `repeat`.
-    /// * `regexp_replace`: the same, with a place before each byte and at the end, and what references add.
-    /// * `array_to_string`: the bytes of its list, and those of the separator and of the text for null at each element.
+    /// * `replace`: the bytes of its text, and those of the new text at each place that the text has room for.
+    /// * `regexp_replace`: the same, with a place before each byte and at the end, and what references add. Without the flag `g` there is one place.
+    /// * `array_to_string`: its list, and for each element the separator, the text for null, and the longest text of its type.
+    ///   `concat_ws`: its texts, and a separator for each.
+    /// * `array_replace_all`, `array_replace_n`: the list, and the new value for each element. `arrays_zip`: its lists, each as long as the longest.
     /// * `range` and `generate_series`: 8 bytes for each element, if all arguments are constant. An interval of months and days with
     ///   different signs counts as without end. After `FROM`, both are tables: these make batches, and have no bound.
     ///
-    /// **Not bounded** are lengths that are not constant, such as columns, also those of subqueries and views. A call whose arguments are not
-    /// all constant makes such a value for each row of a batch. Arguments of table functions are evaluated while the statement is planned, so
-    /// none of these functions may be there, and no cast to a list.
+    /// **Not bounded** are lengths and texts that are not constant, such as columns, also those of subqueries and views. So texts that are joined with
+    /// themselves in subqueries of subqueries have no bound, nor has what a lambda makes for each element of a list, nor the compiled
+    /// patterns of a function with a pattern from a column. A call whose arguments are not all constant makes such a value for each row of a
+    /// batch. Arguments of table functions are evaluated while the statement is planned, so none of these functions may be there, and no cast
+    /// to a list. For a bound of what queries really take see `TenantEngineBuilder::end_by_real_bytes`.
     pub fn value_bytes_max(mut self, bytes: u64) -> Self {
         self.rules.value_bytes_max = bytes;
         self

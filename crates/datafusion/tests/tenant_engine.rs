@@ -1077,10 +1077,6 @@ async fn statements_are_checked_and_change_no_session_of_others() {
         forbidden(Some(&own), "PREPARE p AS SELECT 1").await,
         "PREPARE"
     );
-    let set = tenant
-        .sql(Some(&own), "SET datafusion.execution.time_zone = '+01:00'")
-        .await;
-    assert!(set.unwrap().collect().await.unwrap().is_empty());
     let zone = |context: &SessionContext| {
         context
             .copied_config()
@@ -1089,6 +1085,18 @@ async fn statements_are_checked_and_change_no_session_of_others() {
             .time_zone
             .clone()
     };
+    let set = || tenant.sql(Some(&own), "SET datafusion.execution.time_zone = '+01:00'");
+    let all = Ask::new(&scene.group, "all").least(MAX, 0);
+    let all = scene.arbiter.try_admit(all).unwrap();
+    // It waits, and its client gives up.
+    assert!(
+        until(set(), || !scene.arbiter.admissions().waiting.is_empty())
+            .await
+            .is_none()
+    );
+    assert_eq!(zone(&own), zone(&scene.context));
+    drop(all);
+    assert!(set().await.unwrap().collect().await.unwrap().is_empty());
     assert_ne!(zone(&own), zone(&scene.context));
     let Err(error) = scene.builder().build().tenant("../t") else {
         panic!("there is none");

@@ -34,7 +34,7 @@ const PARTS_MAX: usize = 100_000;
 const LEVELS_A_TYPE: usize = 8;
 /// Copies that the optimizer makes of an operand of `BETWEEN`, a condition of `CASE` or an argument of `coalesce`, and times that it looks
 /// at a subquery.
-const COPIES: usize = 3;
+pub(super) const COPIES: usize = 3;
 
 /// Levels and parts of a plan.
 #[derive(Clone, Copy, Default)]
@@ -205,7 +205,7 @@ pub(super) fn check_plan(plan: &LogicalPlan, levels_max: usize) -> Result<Shape,
 }
 
 /// Whether the optimizer writes this part of an expression several times.
-fn is_copied(expr: &Expr, child: &Expr) -> bool {
+pub(super) fn is_copied(expr: &Expr, child: &Expr) -> bool {
     match expr {
         Expr::Between(_) => true,
         Expr::Case(case) => {

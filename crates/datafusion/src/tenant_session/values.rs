@@ -11,12 +11,13 @@ use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion, TreeNodeVisitor
 use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::error::Result;
 use datafusion::execution::SessionState;
-use datafusion::logical_expr::expr::{Cast, ScalarFunction, TryCast};
+use datafusion::logical_expr::expr::{Alias, Cast, ScalarFunction, TryCast};
 use datafusion::logical_expr::simplify::SimplifyContext;
-use datafusion::logical_expr::{Expr, LogicalPlan, Statement};
+use datafusion::logical_expr::{Expr, LogicalPlan, Operator, Statement};
 use datafusion::optimizer::simplify_expressions::ExprSimplifier;
 
 use super::TenantSqlError;
+use super::depth::{COPIES, is_copied};
 use crate::engine_version::SIZED_BY_ARGUMENTS;
 
 /// Bytes of a character in UTF-8, at most.
@@ -68,15 +69,25 @@ impl References {
         let mut all = BTreeMap::new();
         plan.apply_with_subqueries(|node| {
             node.apply_expressions(|expr| {
-                expr.apply(|expr| {
-                    if let Expr::Placeholder(parameter) = expr {
-                        *all.entry(parameter.id.clone()).or_default() += 1;
-                    }
-                    Ok(TreeNodeRecursion::Continue)
-                })
+                Self::count(expr, 1, &mut all)?;
+                Ok(TreeNodeRecursion::Continue)
             })
         })?;
         Ok(Self(all))
+    }
+
+    /// Counts those in an expression of which the optimizer makes so many copies.
+    fn count(expr: &Expr, copies: u64, all: &mut BTreeMap<String, u64>) -> Result<()> {
+        if let Expr::Placeholder(parameter) = expr {
+            let references: &mut u64 = all.entry(parameter.id.clone()).or_default();
+            *references = references.saturating_add(copies);
+        }
+        expr.apply_children(|child| {
+            let factor = if is_copied(expr, child) { COPIES } else { 1 };
+            Self::count(child, copies.saturating_mul(factor as u64), all)?;
+            Ok(TreeNodeRecursion::Continue)
+        })?;
+        Ok(())
     }
 
     /// Refuses values of which more than `max` bytes would be copied, beside the first copy of each.
@@ -175,7 +186,12 @@ impl Values {
         };
         let bytes_at = |at: usize| match (args.get(at)?, call.args.get(at)?) {
             (Some(constant), _) => Some(bytes_of_constant(constant)),
-            (None, Expr::ScalarFunction(call)) => Some(self.bytes_of(call).unwrap_or(1)),
+            (None, part) => Some(self.least(part)),
+        };
+        // Elements of a list, and of lists inside of it.
+        let elements_at = |at: usize| match (args.get(at)?, call.args.get(at)?) {
+            (Some(list), _) => Some(leaves(&list.to_array().ok()?)),
+            (None, Expr::ScalarFunction(_)) => Some((bytes_at(at)? / ELEMENT_BYTES).max(1)),
             (None, _) => Some(1),
         };
         match call.name() {
@@ -198,15 +214,34 @@ impl Values {
                 Some(fixed_bytes(&kind.parse().ok()?, 0))
             }
             "array_to_string" => {
-                let count = match (args.first()?, call.args.first()?) {
-                    (Some(list), _) => leaves(&list.to_array().ok()?),
-                    (None, Expr::ScalarFunction(_)) => bytes_at(0)? / ELEMENT_BYTES,
-                    (None, _) => 1,
-                };
+                let kind = args.first()?.as_ref().map(ScalarValue::data_type);
                 // Each null is replaced by the last argument.
                 let null = bytes_at(2).unwrap_or(0);
-                let between = bytes_at(1)?.saturating_add(null);
-                Some(bytes_at(0)?.saturating_add(count.saturating_mul(between)))
+                let each = text_bytes(kind.as_ref())
+                    .saturating_add(null)
+                    .saturating_add(bytes_at(1)?);
+                Some(bytes_at(0)?.saturating_add(elements_at(0)?.saturating_mul(each)))
+            }
+            "array_replace_all" | "array_replace_n" => {
+                let each = bytes_at(2)?.max(ELEMENT_BYTES);
+                Some(bytes_at(0)?.saturating_add(elements_at(0)?.saturating_mul(each)))
+            }
+            // The shorter ones are filled up.
+            "arrays_zip" => {
+                let longest = (0..args.len()).filter_map(elements_at).max()?;
+                let each = ELEMENT_BYTES.saturating_mul(args.len() as u64);
+                let all = (0..args.len())
+                    .filter_map(bytes_at)
+                    .fold(0, u64::saturating_add);
+                Some(all.saturating_add(longest.saturating_mul(each)))
+            }
+            // One that is null is left out.
+            "concat_ws" => {
+                let all = (1..args.len())
+                    .filter_map(bytes_at)
+                    .fold(0, u64::saturating_add);
+                let between = bytes_at(0)?.saturating_mul(args.len() as u64);
+                Some(all.saturating_add(between))
             }
             _ if is_null => None,
             "repeat" => times(bytes_at(0)?),
@@ -219,11 +254,20 @@ impl Values {
             }
             "regexp_replace" => {
                 let (text, to) = (bytes_at(0)?, bytes_at(2)?);
-                // Before each byte and at the end. A reference in the replacement takes two bytes or more, and adds what was found: all of these
-                // together are the text at most.
-                let places = text.saturating_add(1).saturating_mul(to);
+                // Before each byte and at the end, or at the first place. A reference in the replacement takes two bytes or more, and adds what
+                // was found: all of these together are the text at most.
+                let is_global = match args.get(3) {
+                    Some(Some(flags)) => flags
+                        .try_as_str()
+                        .flatten()
+                        .is_some_and(|it| it.contains('g')),
+                    Some(None) => true,
+                    None => false,
+                };
+                let places = if is_global { text.saturating_add(1) } else { 1 };
                 let found = text.saturating_mul(to / 2);
-                Some(text.saturating_add(places).saturating_add(found))
+                let replaced = places.saturating_mul(to).saturating_add(found);
+                Some(text.saturating_add(replaced))
             }
             "range" | "generate_series" => {
                 let args: Option<Vec<_>> = args.iter().cloned().collect();
@@ -231,6 +275,51 @@ impl Values {
             }
             _ => None,
         }
+    }
+
+    /// Fewest bytes that a text or a list has, as far as it is known.
+    fn least(&self, expr: &Expr) -> u64 {
+        let of_all = |parts: &[&Expr], add: fn(u64, u64) -> u64| {
+            let bytes = parts.iter().map(|part| match self.constant(part) {
+                Some(constant) => bytes_of_constant(&constant),
+                None => self.least(part),
+            });
+            bytes.fold(0, add)
+        };
+        let bytes = match expr {
+            Expr::Alias(Alias { expr, .. })
+            | Expr::Cast(Cast { expr, .. })
+            | Expr::TryCast(TryCast { expr, .. }) => of_all(&[expr], u64::max),
+            Expr::BinaryExpr(binary) if binary.op == Operator::StringConcat => {
+                of_all(&[&binary.left, &binary.right], u64::saturating_add)
+            }
+            Expr::Case(case) => {
+                let mut values: Vec<&Expr> = case
+                    .when_then_expr
+                    .iter()
+                    .map(|(_, then)| &**then)
+                    .collect();
+                values.extend(case.else_expr.as_deref());
+                of_all(&values, u64::max)
+            }
+            Expr::ScalarFunction(call) if is_bounded(call.name()) => {
+                self.bytes_of(call).unwrap_or(1)
+            }
+            Expr::ScalarFunction(call) => {
+                let args: Vec<&Expr> = call.args.iter().collect();
+                match call.name() {
+                    "concat" | "array_concat" | "make_array" => of_all(&args, u64::saturating_add),
+                    "coalesce" | "nvl" | "greatest" | "least" => of_all(&args, u64::max),
+                    "upper" | "lower" | "initcap" | "reverse" | "translate" | "btrim" | "ltrim"
+                    | "rtrim" | "array_reverse" | "array_sort" => {
+                        of_all(&args[..args.len().min(1)], u64::max)
+                    }
+                    _ => 1,
+                }
+            }
+            _ => 1,
+        };
+        bytes.max(1)
     }
 
     /// Evaluates an expression without columns, as the optimizer will.
@@ -278,15 +367,32 @@ fn fixed_bytes_of_all<'a>(fields: impl Iterator<Item = &'a FieldRef>, least: u64
     all.fold(0, u64::saturating_add)
 }
 
-/// Elements of lists, and of lists inside of them.
+/// Elements of a list, and of lists inside of it.
 fn leaves(array: &ArrayRef) -> u64 {
     let inner = match array.data_type() {
-        DataType::List(_) => array.as_list::<i32>().values(),
-        DataType::LargeList(_) => array.as_list::<i64>().values(),
-        DataType::FixedSizeList(..) => array.as_fixed_size_list().values(),
-        _ => return array.len() as u64,
+        DataType::List(_) => Some(array.as_list::<i32>().values()),
+        DataType::LargeList(_) => Some(array.as_list::<i64>().values()),
+        DataType::FixedSizeList(..) => Some(array.as_fixed_size_list().values()),
+        _ => None,
     };
-    leaves(inner)
+    // A list that is null has no elements, and may stand for itself.
+    (array.len() as u64).saturating_add(inner.map_or(0, leaves))
+}
+
+/// Bytes that an element of a list takes as a text, at most, beside its own. A text has as many as it has.
+fn text_bytes(kind: Option<&DataType>) -> u64 {
+    match kind {
+        Some(
+            DataType::List(field) | DataType::LargeList(field) | DataType::FixedSizeList(field, _),
+        ) => text_bytes(Some(field.data_type())),
+        // The smallest number in full.
+        Some(DataType::Float16 | DataType::Float32 | DataType::Float64) => 327,
+        Some(DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View | DataType::Null) | None => {
+            0
+        }
+        // A number, a decimal of 76 digits, or a time with its zone.
+        Some(_) => 80,
+    }
 }
 
 fn bytes_of_constant(value: &ScalarValue) -> u64 {
