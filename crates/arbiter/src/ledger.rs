@@ -169,6 +169,8 @@ struct Ended<M: Machine> {
     group: Group<M>,
     /// Time until which those that wait expect its bytes.
     until_ns: u64,
+    /// It was inside of another one. Its bytes count there, and return to that one's promise.
+    is_inside: bool,
 }
 
 /// Bytes of grants that are promised and not yet charged, at each level. Read once a look.
@@ -612,7 +614,12 @@ impl<M: Machine> Ledger<M> {
 
     fn has_ended(&self, at: u32) -> bool {
         let returns = |ended: &Ended<M>| ended.chain.contains(&at) && ended.group.reserved() > 0;
-        self.ended.values().any(returns)
+        self.ended_outside().any(returns)
+    }
+
+    /// Grants that have ended, without those that were inside of others.
+    fn ended_outside(&self) -> impl Iterator<Item = &Ended<M>> {
+        self.ended.values().filter(|ended| !ended.is_inside)
     }
 
     /// Whether to keep others from a level for one that waits there: only if bytes will return soon. An idle grant waits for its client, which
@@ -620,7 +627,8 @@ impl<M: Machine> Ledger<M> {
     fn keeps(&self, at: u32, but: Option<u64>, with_empty: bool, now_ns: u64) -> bool {
         let runs = |(&id, grant): (&u64, &Grant<M>)| {
             let counts = with_empty || grant.bytes > 0;
-            counts && Some(id) != but && grant.chain.contains(&at) && self.runs(grant, now_ns)
+            let counts = counts && Some(id) != but && grant.parent.is_none();
+            counts && grant.chain.contains(&at) && self.runs(grant, now_ns)
         };
         self.grants.iter().any(runs) || self.has_ended(at)
     }
@@ -639,8 +647,7 @@ impl<M: Machine> Ledger<M> {
         let outer = self.grants.values().filter(|grant| grant.parent.is_none());
         let running = outer.map(|grant| (&grant.chain, grant.charged()));
         let ended = self
-            .ended
-            .values()
+            .ended_outside()
             .map(|ended| (&ended.chain, ended.group.reserved()));
         for (chain, bytes) in running.chain(ended) {
             for &at in chain.iter() {
@@ -1296,6 +1303,7 @@ impl<M: Machine> Ledger<M> {
                     chain: grant.chain.clone(),
                     group,
                     until_ns: now_ns.saturating_add(ns(self.policy.yielding.stop_max)),
+                    is_inside: grant.parent.is_some(),
                 };
                 self.ended.insert(id, ended);
             }
@@ -1629,9 +1637,9 @@ impl<M: Machine> Ledger<M> {
                     passed: waiter.passed,
                     is_kept_room: place == 0
                         && self.is_due(waiter, now_ns)
-                        && self.policy.keeps_room(
-                            now_ns.saturating_sub(waiter.kept_since_ns.unwrap_or(now_ns)),
-                        ),
+                        && waiter.kept_since_ns.is_some_and(|since_ns| {
+                            self.policy.keeps_room(now_ns.saturating_sub(since_ns))
+                        }),
                     blocked_by: blocked_by.clone().unwrap_or_default(),
                 })
         });

@@ -36,11 +36,11 @@ impl Real {
 pub struct RealLines {
     /// From here on asks are admitted with their smallest width only; 70 unless set.
     pub narrow_percent: u32,
-    /// From here on nobody is admitted while a grant lasts, and running queries are asked to give back what is above; 85 unless set.
+    /// From here on nobody is admitted while a query runs, and running queries are asked to give back what is above; 85 unless set.
     pub ask_percent: u32,
     /// From here on queries are stopped, one at a time; 95 unless set.
     pub stop_percent: u32,
-    /// [`Real::stall_percent`] from which on nobody is admitted while a grant lasts; 10 unless set. Judgement.
+    /// [`Real::stall_percent`] from which on nobody is admitted while a query runs; 10 unless set. Judgement.
     pub stall_percent: u32,
 }
 
@@ -62,7 +62,7 @@ pub(crate) type Gauge = Box<dyn Fn() -> Option<Real> + Send + Sync>;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Strain {
     pub(crate) is_narrow: bool,
-    /// Nobody is admitted while a grant lasts.
+    /// Nobody is admitted while a query runs.
     pub(crate) is_full: bool,
     /// Bytes above the line for asks.
     pub(crate) over: u64,

@@ -4,7 +4,8 @@ use std::fmt;
 use std::io::Write;
 
 use arrow_array::cast::AsArray;
-use arrow_array::{Array, OffsetSizeTrait, RecordBatch};
+use arrow_array::types::ByteViewType;
+use arrow_array::{Array, GenericByteViewArray, OffsetSizeTrait, RecordBatch};
 use bursar::{Charge, ChargeError, Group};
 use parquet::arrow::ArrowWriter;
 use parquet::errors::ParquetError;
@@ -325,15 +326,21 @@ fn array_bytes(array: &dyn Array) -> usize {
         // The keys have the validity.
         return array_bytes(dictionary.keys()) + array_bytes(dictionary.values());
     } else if let Some(texts) = array.as_string_view_opt() {
-        size_of_val(&texts.views()[..]) + texts.total_buffer_bytes_used()
+        view_bytes(texts)
     } else if let Some(bytes) = array.as_binary_view_opt() {
-        size_of_val(&bytes.views()[..]) + bytes.total_buffer_bytes_used()
+        view_bytes(bytes)
     } else {
         // Arrow cannot tell for each type.
         let slice = array.to_data().get_slice_memory_size();
         return slice.unwrap_or_else(|_| array.get_array_memory_size());
     };
     inner + array.nulls().map_or(0, |nulls| nulls.len().div_ceil(8))
+}
+
+/// Bytes of views and of what they show. Several may show the same.
+fn view_bytes<T: ByteViewType>(array: &GenericByteViewArray<T>) -> usize {
+    let there: usize = array.data_buffers().iter().map(|buffer| buffer.len()).sum();
+    size_of_val(&array.views()[..]) + array.total_buffer_bytes_used().min(there)
 }
 
 /// Bytes of the offsets of a list, and of the values between the first and the last.

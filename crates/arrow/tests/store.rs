@@ -293,6 +293,31 @@ async fn requests_wait_for_memory() {
     }
 }
 
+/// As a query does whose client reads no more.
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_nobody_polls_keeps_others_waiting_no_longer_than_its_patience() {
+    let group = group(1000);
+    let patience = Duration::from_secs(5);
+    let [store, _] = stores("paused").await;
+    let charged = ChargedStore::new(store, &group, OnRefusal::Wait(patience));
+    let others = group.try_charge(600).unwrap();
+    let at = path();
+    let mut stream = pin!(charged.get_range(&at, 0..500));
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(stream.as_mut().poll(&mut context).is_pending());
+    drop(others);
+    // It would be served if it were polled.
+    let mut next = pin!(group.charge_async(600));
+    assert!(next.as_mut().poll(&mut context).is_pending());
+    let served = tokio::time::timeout(patience * 2, next).await;
+    assert!(served.is_ok());
+    let error = stream.await.unwrap_err();
+    assert!(matches!(
+        refusal(&error),
+        Some(ChargeError::LimitReached(_))
+    ));
+}
+
 /// A store that waits is one whose own group is full.
 #[tokio::test]
 async fn bytes_are_charged_while_they_are_sent() {

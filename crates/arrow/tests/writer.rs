@@ -239,6 +239,17 @@ fn views_that_do_not_fit_are_refused() {
 }
 
 #[test]
+fn a_text_that_many_views_show_counts_once() {
+    let text = "x".repeat(100 << 10);
+    let mut builder = StringViewBuilder::new().with_deduplicate_strings();
+    (0..1000).for_each(|_| builder.append_value(&text));
+    let texts = Arc::new(builder.finish()) as ArrayRef;
+    let batch = RecordBatch::try_from_iter([("text", texts)]).unwrap();
+    let bytes = batch_bytes(&batch);
+    assert!((100 << 10..200 << 10).contains(&bytes), "{bytes}");
+}
+
+#[test]
 fn a_refused_batch_changes_nothing() {
     let group = group(MAX);
     let written = batches(1, 3);

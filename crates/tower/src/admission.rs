@@ -21,6 +21,7 @@ pub enum Admission<B> {
     ///
     /// The service is cloned, and asked whether it is ready only after the grant. So a request that waits for memory holds nothing that
     /// the service gives to those that are ready, such as a permit of a `ConcurrencyLimit`. Put such a layer below this one.
+    /// A request that was admitted and waits for the service counts as idle ([`bursar_arbiter::Grant::set_idle`]): the request that has the permit may need its memory.
     Asked(Asked<B>),
     /// Answers with this response, without the service. For unknown tenants, and for tenants over their limit
     /// ([`bursar::Group::is_over_max`], for which a ticker should run: see the crate's documentation).

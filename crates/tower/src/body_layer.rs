@@ -106,7 +106,7 @@ where
                 let widener = request.extensions().get::<Widener>();
                 let purse = Arc::new(Purse {
                     group: group.clone(),
-                    widener: widener.filter(|it| it.group() == group).cloned(),
+                    widener: widener.filter(|it| is_within(group, it.group())).cloned(),
                     policy,
                     waiting: Mutex::new(None),
                     ended: OnceLock::new(),
@@ -132,6 +132,11 @@ where
         };
         BodyFuture { state }
     }
+}
+
+/// Whether a group is another one or below it.
+fn is_within(group: &Group, other: &Group) -> bool {
+    std::iter::successors(Some(group.clone()), Group::parent).any(|at| at == *other)
 }
 
 /// Calls a service that is ready, with a body that is paid for.

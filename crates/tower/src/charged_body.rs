@@ -34,7 +34,7 @@ pin_project! {
     ///
     /// While the memory is not there, the body reads nothing. So the connection reads nothing either, and TCP or HTTP/2 holds the
     /// client back. A handler that gives up such a read, as by a timeout, must read on soon or drop the body: it keeps its place in the queue, and
-    /// others behind it wait. The answer's future ends that after the policy's patience.
+    /// others behind it wait. The answer's future ends that after the policy's patience, if the task that polls it also read the body.
     ///
     /// A body of up to 1 MiB that was reserved whole is handed on as one chunk, once all of it is there. Otherwise chunks are copied: those of
     /// up to 8 KiB, and under [`crate::BodyPolicy::buffered`] all. If they have fewer than 256 bytes on average, each is charged as 256.

@@ -40,6 +40,8 @@ pin_project! {
             asked: Option<Asked<B>>,
             request: Option<Request<Q>>,
             grant: Option<Grant>,
+            // Bytes of the grant when it began to wait for the service.
+            granted: Option<u64>,
             service: S,
         },
         Served {
@@ -62,6 +64,7 @@ impl<S: Service<Request<Q>>, Q, B> TenantFuture<S, Q, B> {
                 asked: Some(asked),
                 request: Some(request),
                 grant: None,
+                granted: None,
                 service,
             },
         }
@@ -112,6 +115,7 @@ where
                     asked,
                     request,
                     grant,
+                    granted: before,
                     service,
                 } => {
                     if let Some(waiting) = asked {
@@ -125,8 +129,21 @@ where
                             }
                         }
                     }
-                    ready!(service.poll_ready(context))?;
+                    let ready = service.poll_ready(context)?;
+                    if let (Poll::Pending, Some(granted)) = (ready, &*grant) {
+                        // The service may wait for a request that waits for memory.
+                        before.get_or_insert_with(|| {
+                            granted.set_idle(true);
+                            granted.bytes()
+                        });
+                        return Poll::Pending;
+                    }
                     let granted = grant.take().expect("polled after it was ready");
+                    granted.set_idle(false);
+                    if let Some(bytes) = before.filter(|bytes| granted.bytes() < *bytes) {
+                        // Without them it grows, as any other.
+                        let _ = granted.resize(bytes);
+                    }
                     let mut request = request.take().expect("it was not served yet");
                     request.extensions_mut().insert(granted.widener());
                     State::Served {

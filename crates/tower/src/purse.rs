@@ -14,7 +14,7 @@ use crate::body_policy::{Ahead, BodyPolicy};
 /// The payer of one body. The body and the future of its request share it.
 pub(crate) struct Purse {
     pub(crate) group: Group,
-    /// Makes the grant of the request larger, if it has one.
+    /// Makes the grant of the request larger, if it has one. The group is the grant's or below it.
     pub(crate) widener: Option<Widener>,
     pub(crate) policy: BodyPolicy,
     /// The body, if it waits for the memory of a chunk.
@@ -71,7 +71,8 @@ impl Purse {
 
     fn timed_out(&self, bytes: u64) -> BodyError {
         // The group of a grant is below its tenant.
-        let tenant = self.widener.as_ref().and_then(|_| self.group.parent());
+        let grant = self.widener.as_ref().map(Widener::group);
+        let tenant = grant.and_then(Group::parent);
         let tenant = tenant.unwrap_or_else(|| self.group.clone());
         let lacks_room =
             |group: &Group| group.limits().max.saturating_sub(group.reserved()) < bytes;
@@ -120,7 +121,19 @@ impl Waiting {
     ) -> Poll<Result<Charge, BodyError>> {
         let polled = match &mut self.charge {
             Charging::Group(charge) => Pin::new(charge).poll(context).map_err(of_charge),
-            Charging::Grant(grow) => Pin::new(grow).poll(context).map_err(of_growth),
+            Charging::Grant(grow) => match Pin::new(grow).poll(context) {
+                Poll::Ready(Ok(mut charge)) => match charge.move_to(&purse.group) {
+                    Ok(()) => Poll::Ready(Ok(charge)),
+                    // A limit between the grant and the request's group is in the way.
+                    Err(_) => {
+                        drop(charge);
+                        let waits = purse.group.charge_async(self.bytes);
+                        self.charge = Charging::Group(waits);
+                        return self.poll(purse, context);
+                    }
+                },
+                polled => polled.map_err(of_growth),
+            },
             Charging::GivenUp => Poll::Ready(Err(purse.timed_out(self.bytes))),
         };
         if polled.is_ready() {

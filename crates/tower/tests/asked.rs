@@ -1,7 +1,8 @@
 //! Requests that wait for memory before they are served.
 
 use std::convert::Infallible;
-use std::future::Future;
+use std::future::{Future, poll_fn};
+use std::mem::replace;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,7 +10,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bursar::{Group, Limits, Memory};
-use bursar_arbiter::{Arbiter, Ask, Policy};
+use bursar_arbiter::{Arbiter, Ask, Policy, Widener};
 use bursar_tower::{Admission, Asked, TenantLayer, ask_for, refusal};
 use http::header::{CONTENT_LENGTH, RETRY_AFTER};
 use http::{Request, Response, StatusCode};
@@ -176,6 +177,40 @@ fn a_request_that_waits_holds_no_permit_of_the_service() {
     assert!(poll(&mut health).is_ready(), "the permit is free");
     drop((health, all));
     assert!(poll(&mut waiting).is_ready());
+}
+
+#[test]
+fn a_request_that_waits_for_a_permit_gives_its_memory_to_the_one_that_has_it() {
+    let memory = Memory::builder().max(100 * MIB).build().unwrap();
+    let tenant = memory.root().child("acme", Limits::max(40 * MIB)).unwrap();
+    let mut policy = Policy::default();
+    policy.idle_after = Duration::ZERO;
+    let arbiter = Arbiter::new(&memory, policy);
+    let handler = tower::service_fn(async |request: Request<()>| {
+        let widener = request.extensions().get::<Widener>().unwrap().clone();
+        let _own = widener.grow(20 * MIB).await.unwrap();
+        let mut goes_on = false;
+        poll_fn(|_| match replace(&mut goes_on, true) {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        })
+        .await;
+        let _more = widener.grow(10 * MIB).await.unwrap();
+        Ok::<_, Infallible>(Response::new(String::new()))
+    });
+    let service = layer(&arbiter, &tenant, None).layer(ConcurrencyLimit::new(handler, 1));
+    let full = tenant.try_charge(40 * MIB).unwrap();
+    let size = (20 * MIB).to_string();
+    let [mut one, mut two] =
+        [(); 2].map(|()| Box::pin(service.clone().oneshot(request("/", &size))));
+    assert!(poll(&mut one).is_pending() && poll(&mut two).is_pending());
+    drop(full);
+    arbiter.tick();
+    assert!(poll(&mut one).is_pending());
+    assert!(poll(&mut two).is_pending(), "the first has the permit");
+    // It needs what is promised to the other.
+    assert!(poll(&mut one).is_ready());
+    assert!(poll(&mut two).is_pending() && poll(&mut two).is_ready());
 }
 
 /// A connection keeps its service, and calls it no more until the answer is there.

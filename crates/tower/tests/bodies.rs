@@ -724,6 +724,38 @@ async fn a_request_that_was_moved_to_another_group_pays_there() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_body_in_a_group_below_its_grant_makes_that_larger() {
+    for (max, status) in [
+        (u64::MAX, StatusCode::OK),
+        (MIB as u64, StatusCode::PAYLOAD_TOO_LARGE),
+    ] {
+        let group = tenant(8 * MIB);
+        let arbiter = Arbiter::new(&group.memory(), Policy::default());
+        let tenant = group.clone();
+        let outer = TenantLayer::new(move |request: &Request<Sent>| {
+            let ask = ask_for(&tenant, request, MIB as u64);
+            Admission::Asked(Asked::new(&arbiter, ask, |error| panic!("{error}")))
+        });
+        let inner = TenantLayer::new(move |request: &Request<Sent>| {
+            let grant = request.extensions().get::<Group>().unwrap();
+            Admission::Granted(grant.child("upload", Limits::max(max)).unwrap())
+        });
+        let handler = tower::service_fn(|request: Request<ChargedBody<Sent>>| async {
+            drop(keep(request.into_body()).await);
+            Ok::<_, Infallible>(Answer::default())
+        });
+        let bodies = BodyLayer::new(|_: &Request<Sent>| BodyPolicy::buffered());
+        let service = outer.layer(inner.layer(bodies.layer(handler)));
+        let (client, sent) = request(2 * MIB);
+        drop(client);
+        let answer = service.oneshot(sent).await.unwrap();
+        assert_eq!(answer.status(), status);
+        drop(answer);
+        assert_eq!(usage(&group), 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_slow_client_with_a_grant_is_ended_while_asks_wait() {
     let group = tenant(MIB);
     let arbiter = Arbiter::new(&group.memory(), Policy::default());

@@ -9,7 +9,7 @@ use std::time::Duration;
 use bursar::{Group, Machine};
 
 use super::grower::{Call, GrowNeed, Grower, Grown, Leaving};
-use super::{After, Grant, Ledger, REFUSALS_MAX, Uncharged};
+use super::{After, Ended, Grant, Ledger, REFUSALS_MAX, Uncharged};
 use crate::decision::{Decision, DecisionKind};
 use crate::engine::{Engine, Stop};
 use crate::grow_error::GrowError;
@@ -364,10 +364,11 @@ impl<M: Machine> Ledger<M> {
     pub(super) fn awaited(&self, now_ns: u64) -> impl Iterator<Item = (u32, Option<&Grower>)> {
         let growers = self.waiting_growers();
         let awaited = growers.filter_map(|(_, grower)| Some((grower.blocked_at?, Some(grower))));
-        // Then there is no room, whatever is reserved, as long as a query runs or has left bytes.
+        // Then there is no room, whatever is reserved, as long as a query runs or has just left bytes.
         let may_change = || {
-            self.grants.values().any(|grant| self.runs(grant, now_ns))
-                || self.ended.values().any(|ended| ended.group.reserved() > 0)
+            let runs = |grant: &Grant<M>| grant.parent.is_none() && self.runs(grant, now_ns);
+            let returns = |ended: &Ended<M>| ended.until_ns > now_ns && ended.group.reserved() > 0;
+            self.grants.values().any(runs) || self.ended_outside().any(returns)
         };
         let is_full = self.strain().is_full && may_change();
         let full = is_full.then(|| (self.root.engine().number(), None));
@@ -582,7 +583,7 @@ impl<M: Machine> Ledger<M> {
                 false => leaving.bytes.min(grant.charged()),
             })
         });
-        let ended = self.ended.values();
+        let ended = self.ended_outside();
         let ended = ended.filter(|ended| ended.chain.contains(&at) && ended.until_ns > now_ns);
         let ended = ended.map(|ended| ended.group.reserved());
         let expected: u64 = expected.chain(ended).fold(0, u64::saturating_add);

@@ -561,3 +561,21 @@ fn no_group_of_an_ended_grant_is_kept() {
         .collect();
     assert!(numbers.len() < GRANTS / 2, "{}", numbers.len());
 }
+
+#[test]
+fn bytes_that_a_grant_inside_of_another_left_count_once() {
+    let arbiter = arbiter(100, timeless());
+    let acme = tenant(&arbiter, "acme", u64::MAX);
+    let _outside = arbiter.memory().root().try_charge(30 * MIB).unwrap();
+    let outer = arbiter.try_admit(ask(&acme, "outer", 60)).unwrap();
+    let inside = arbiter.try_admit(ask(outer.group(), "inside", 20)).unwrap();
+    let left = inside.try_charge(20 * MIB).unwrap();
+    let most = || arbiter.most(&acme) / MIB;
+    assert_eq!(most(), 70);
+    drop(inside);
+    assert_eq!(most(), 70);
+    drop(outer);
+    assert_eq!(most(), 70);
+    drop(left);
+    assert_eq!(most(), 70);
+}

@@ -1235,3 +1235,22 @@ fn less_room_takes_the_place_of_more_though_another_wait_has_none_yet() {
     arbiter.tick();
     assert_eq!(first.0.bytes(), 55 * MIB);
 }
+
+/// They return to the grant around it.
+#[test]
+fn bytes_that_a_grant_inside_of_another_left_are_not_expected_at_the_limits() {
+    let arbiter = arbiter(100, at_once());
+    let (first, _first) = running(&arbiter, "first", 0, 40);
+    let second = ask(&first.group().parent().unwrap(), "second", 60);
+    let second = arbiter.try_admit(second).unwrap();
+    let told = Told::new(20);
+    second.attach(told.clone());
+    let inside = arbiter
+        .try_admit(ask(second.group(), "inside", 20))
+        .unwrap();
+    let _left = inside.try_charge(20 * MIB).unwrap();
+    drop(inside);
+    let _second = second.try_charge(40 * MIB).unwrap();
+    let _grow = grows_later(first.grow(20 * MIB));
+    assert_eq!(told.asked().0, 20 * MIB);
+}

@@ -557,6 +557,9 @@ fn room_is_kept_for_nobody_who_waits_for_idle_queries_alone() {
         let acme = tenant(&arbiter, "acme", u64::MAX);
         let idle = arbiter.try_admit(ask(&acme, "idle", 30)).unwrap();
         let _held = idle.try_charge(30 * MIB).unwrap();
+        // Nobody says of this one that it is idle.
+        let inside = Ask::new(idle.group(), "inside").least(0, 0);
+        let _inside = arbiter.try_admit(inside).unwrap();
         let running = arbiter.try_admit(ask(&acme, "running", 40)).unwrap();
         let used = running.try_charge(40 * MIB).unwrap();
         let mut grow = grows.then(|| running.grow(50 * MIB));
@@ -584,6 +587,8 @@ fn room_is_kept_for_nobody_who_waits_for_idle_queries_alone() {
         clock.pass(moment);
         arbiter.tick();
         assert_eq!(served(5), 5, "{grows} {is_alone}");
+        let shown = arbiter.admissions().waiting;
+        assert!(shown.iter().all(|one| !one.is_kept_room), "{shown:?}");
         drop((first, grow));
     }
 }
