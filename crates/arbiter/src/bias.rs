@@ -36,10 +36,10 @@ impl Bias {
     pub fn correct(&self, estimate: u64) -> u64 {
         let estimated = self.estimated.max(1);
         let took = self.took.clamp(estimated, estimated * FACTOR_MAX);
-        let corrected = u128::from(estimate).checked_mul(took);
-        corrected.map_or(u64::MAX, |product| {
-            u64::try_from(product / estimated).unwrap_or(u64::MAX)
-        })
+        // The product has 128 bits.
+        let shift = 64 - took.leading_zeros().min(64);
+        let product = u128::from(estimate) * (took >> shift);
+        u64::try_from(product / (estimated >> shift).max(1)).unwrap_or(u64::MAX)
     }
 }
 
@@ -65,6 +65,7 @@ mod tests {
             bias.record(u64::MAX, u64::MAX);
         }
         assert_eq!(bias.correct(7), 7);
+        assert_eq!(bias.correct(3 << 61), 3 << 61);
         assert_eq!(bias.correct(u64::MAX), u64::MAX);
     }
 }

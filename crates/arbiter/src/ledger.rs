@@ -136,6 +136,8 @@ struct Grant<M: Machine> {
     /// Bytes that it keeps for requests that cannot wait: see [`crate::Widener::wait_for_room`].
     kept: u64,
     width: u32,
+    /// It wished for more partitions.
+    is_narrowed: bool,
     granted_ns: u64,
     waited: Duration,
     /// Its limit is being lowered.
@@ -909,6 +911,7 @@ impl<M: Machine> Ledger<M> {
             least,
             kept: 0,
             width,
+            is_narrowed: width < waiter.width.1,
             granted_ns: now_ns,
             waited: Duration::from_nanos(waited_ns),
             is_shrinking: false,
@@ -1244,6 +1247,9 @@ impl<M: Machine> Ledger<M> {
     pub(crate) fn undo(&mut self, id: u64, error: &AdmitError, now_ns: u64, after: &mut After<M>) {
         self.counts.admitted -= 1;
         if let Some(grant) = self.grants.get(&id) {
+            self.counts.waited -= u64::from(grant.waited > Duration::ZERO);
+            self.counts.narrowed -= u64::from(grant.is_narrowed);
+            self.counts.nested -= u64::from(grant.parent.is_some());
             let (tenant, name) = (grant.tenant, grant.name.clone());
             let group = self.tenants.get(&tenant).map(|tenant| tenant.group.path());
             self.note_refusal(group.unwrap_or_default(), &name, error, now_ns);

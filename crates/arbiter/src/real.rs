@@ -30,7 +30,7 @@ impl Real {
 ///
 /// Without that limit there are no lines, and stalls count for nothing.
 ///
-/// The defaults are those that OpenSearch chose for queries of DataFusion (pull request 21814, by its description).
+/// Each line should be above the one before: below `ask_percent` nobody is stopped. The defaults are those that OpenSearch chose for queries of DataFusion (pull request 21814, by its description).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RealLines {

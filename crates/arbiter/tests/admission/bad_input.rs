@@ -68,12 +68,14 @@ fn a_name_that_is_taken_gives_the_grant_back() {
     let arbiter = arbiter(100, timeless());
     let acme = tenant(&arbiter, "acme", 40);
     let _taken = acme.child("query", Limits::none()).unwrap();
+    let narrow = Ask::new(&acme, "query").least(0, 20 * MIB).width(2..=3);
     assert!(matches!(
-        arbiter.try_admit(ask(&acme, "query", 40)),
+        arbiter.try_admit(narrow.wanted(60 * MIB)),
         Err(AdmitError::Create(CreateError::Exists { .. }))
     ));
     let counts = arbiter.counts();
     assert_eq!((counts.admitted, counts.ended, counts.bad), (0, 0, 1));
+    assert_eq!((counts.narrowed, counts.waited, counts.nested), (0, 0, 0));
     arbiter.try_admit(ask(&acme, "other", 40)).unwrap();
 }
 

@@ -27,6 +27,12 @@ pub(crate) fn alloc_many<M: Machine>(
     if count == 0 {
         return Ok(Vec::new());
     }
+    // Before the charge, which others would see.
+    let (mut pages, mut blocks) = (Vec::new(), Vec::new());
+    pages.try_reserve_exact(count).map_err(|_| too_many())?;
+    let at_once = count.min(TOGETHER);
+    let has_room = blocks.try_reserve_exact(at_once);
+    has_room.map_err(|_| too_many())?;
     let mut charge = {
         let outcome = group.slot().charge(bytes);
         if outcome != Outcome::Done {
@@ -34,13 +40,7 @@ pub(crate) fn alloc_many<M: Machine>(
         }
         Charge::new(group, bytes)
     };
-    let mut pages = Vec::new();
-    pages.try_reserve_exact(count).map_err(|_| too_many())?;
     let core = group.core();
-    let mut blocks = Vec::new();
-    let at_once = count.min(TOGETHER);
-    let has_room = blocks.try_reserve_exact(at_once);
-    has_room.map_err(|_| too_many())?;
     while pages.len() < count {
         if let Some(zones) = core.pages.zones() {
             let zone = zones.local();

@@ -127,8 +127,9 @@ impl<M: Machine> Memory<M> {
     /// since its last call. Give `options` the interval of [`PageOptions::decay_period`]: a shorter one makes nothing
     /// decay faster.
     ///
-    /// The lists of isolated CPUs are left alone from now on, for as long as the memory lives, also by [`Memory::tick`]: an
-    /// isolated CPU should see no fence. An allocation that finds no page anywhere still empties all lists.
+    /// The lists of isolated CPUs are left alone from now on, for as long as the memory lives, also by [`Memory::tick`]. So
+    /// no fence is made for them. A fence for the list of another CPU still interrupts each CPU that runs the process. An allocation that finds
+    /// no page anywhere still empties all lists.
     ///
     /// ```
     /// use std::time::Duration;

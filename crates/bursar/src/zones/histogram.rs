@@ -43,7 +43,7 @@ impl Histogram {
     pub fn buckets(&self) -> impl Iterator<Item = (u64, u64)> {
         let counts = self.counts.iter().enumerate();
         let counted = counts.filter(|(_, count)| **count > 0);
-        counted.map(|(bucket, count)| (upper_ns(bucket), *count))
+        counted.map(|(bucket, count)| (self.longest_ns(bucket), *count))
     }
 
     /// Number of durations counted.
@@ -64,10 +64,18 @@ impl Histogram {
         for (bucket, count) in self.counts.iter().enumerate() {
             seen += count;
             if seen >= wanted {
-                return upper_ns(bucket).min(self.max_ns);
+                return self.longest_ns(bucket).min(self.max_ns);
             }
         }
         self.max_ns
+    }
+
+    /// Upper bound of the durations in a bucket. The last one has all that are longer than its own.
+    fn longest_ns(&self, bucket: usize) -> u64 {
+        match bucket == BUCKETS - 1 {
+            true => self.max_ns,
+            false => upper_ns(bucket),
+        }
     }
 }
 
@@ -102,6 +110,14 @@ mod tests {
             assert_eq!(bucket(upper_ns(at) + 1), at + 1);
         }
         assert_eq!(bucket(u64::MAX), BUCKETS - 1);
+    }
+
+    #[test]
+    fn the_last_bucket_has_all_that_are_longer() {
+        let mut histogram = Histogram::default();
+        histogram.record(1 << 45);
+        assert_eq!(histogram.quantile_ns(1.0), 1 << 45);
+        assert_eq!(histogram.buckets().collect::<Vec<_>>(), [(1 << 45, 1)]);
     }
 
     #[test]

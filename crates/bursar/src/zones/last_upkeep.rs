@@ -1,6 +1,7 @@
 //! Findings of the last upkeep of a zone (`upkeep.rs`).
 
 use super::lists::ORDERS;
+use super::upkeep::EARLY;
 
 /// State at the last upkeep.
 pub(super) struct LastUpkeep {
@@ -44,16 +45,36 @@ impl LastUpkeep {
         }
     }
 
-    /// Begins a new period if the last one is over; returns the time since that began.
+    /// Begins a new period if the last one is over, or nearly so; returns the time since that began.
     pub(super) fn begin(&mut self, now_ns: u64, period_ns: u64) -> Option<u64> {
         // On the first call, the time of the last period is unknown.
         let elapsed_ns = self
             .last_ns
             .map_or(period_ns, |last_ns| now_ns.saturating_sub(last_ns));
-        if elapsed_ns < period_ns {
+        // Timers are inexact.
+        if elapsed_ns < period_ns - period_ns / EARLY {
             return None;
         }
         self.last_ns = Some(now_ns);
         Some(elapsed_ns)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As a timer is that fires a little less late than the time before.
+    #[test]
+    fn a_period_that_is_nearly_over_is_over() {
+        let mut last = LastUpkeep::new(1);
+        for (now_ns, begins) in [
+            (100, Some(80)),
+            (169, None),
+            (170, Some(70)),
+            (400, Some(230)),
+        ] {
+            assert_eq!(last.begin(now_ns, 80), begins, "{now_ns}");
+        }
     }
 }

@@ -91,7 +91,7 @@ pub struct PageOptions {
     pub decay_period: Duration,
     /// Number of periods without use after which a CPU's list is emptied. Default: 3, the kernel's `expire`.
     pub idle_periods: u32,
-    /// Bytes of free memory kept for each CPU. Memory beyond this that was free one period earlier as well goes back to
+    /// Bytes of free memory kept for each CPU that the machine may have, also one that is offline or not allowed. Memory beyond this that was free one period earlier as well goes back to
     /// the system.
     pub retained_bytes_per_cpu: u64,
     /// Maximum number of bytes of each node that go back to the system in a second, rounded up to one block a period.

@@ -51,17 +51,17 @@ impl Watermarks {
     #[doc(alias = "min_free_kbytes")]
     #[doc(alias = "setup_per_zone_wmarks")]
     pub fn of(managed_pages: u64, all_pages: u64) -> Self {
-        let all_kib = all_pages * PAGE_KIB;
-        let min_free_kib = (16 * all_kib).isqrt().clamp(128, 256 * KIB);
+        let all_kib = all_pages.saturating_mul(PAGE_KIB);
+        let min_free_kib = all_kib.saturating_mul(16).isqrt().clamp(128, 256 * KIB);
         let min_free_pages = min_free_kib / PAGE_KIB;
         let share = u128::from(min_free_pages) * u128::from(managed_pages);
         // The zone's pages are part of all pages, so the share is at most the whole.
         let min = (share / u128::from(all_pages.max(1))) as u64;
-        let gap = (min / 4).max(managed_pages * WATERMARK_SCALE / 10_000);
+        let gap = (min / 4).max(managed_pages.saturating_mul(WATERMARK_SCALE) / 10_000);
         Self {
             min,
-            low: min + gap,
-            high: min + 2 * gap,
+            low: min.saturating_add(gap),
+            high: min.saturating_add(gap.saturating_mul(2)),
         }
     }
 }

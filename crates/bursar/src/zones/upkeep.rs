@@ -34,7 +34,7 @@ const DEPOT_SHARE: u64 = 2;
 
 /// Divisor of a period that gives the time by which a CPU's own upkeep may come early and still count. Timers are
 /// inexact.
-const EARLY: u64 = 8;
+pub(super) const EARLY: u64 = 8;
 
 fn period_ns(options: &PageOptions) -> u64 {
     u64::try_from(options.decay_period.as_nanos()).unwrap_or(u64::MAX)
