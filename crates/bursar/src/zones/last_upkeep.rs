@@ -1,7 +1,9 @@
 //! Findings of the last upkeep of a zone (`upkeep.rs`).
 
 use super::lists::ORDERS;
-use super::upkeep::EARLY;
+
+/// Divisor of a period that gives the time by which upkeep may come early and still count. Timers are inexact.
+pub(super) const EARLY: u64 = 8;
 
 /// State at the last upkeep.
 pub(super) struct LastUpkeep {
@@ -51,7 +53,6 @@ impl LastUpkeep {
         let elapsed_ns = self
             .last_ns
             .map_or(period_ns, |last_ns| now_ns.saturating_sub(last_ns));
-        // Timers are inexact.
         if elapsed_ns < period_ns - period_ns / EARLY {
             return None;
         }

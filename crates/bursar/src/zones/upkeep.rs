@@ -13,7 +13,7 @@ use bursar_machine::pages::{Frames, Order, depth};
 use bursar_machine::{Machine, Shard};
 
 use super::hold::Work;
-use super::last_upkeep::{LastUpkeep, Seen};
+use super::last_upkeep::{EARLY, LastUpkeep, Seen};
 use super::lists::ORDERS;
 use super::options::PageOptions;
 use super::quiesce::Target;
@@ -31,10 +31,6 @@ const SMALL_MOST: u32 = 256;
 const ELAPSED_MOST_NS: u64 = 100_000_000;
 /// Divisor of the depot's unused blocks that gives the part that goes to the buddy in a period.
 const DEPOT_SHARE: u64 = 2;
-
-/// Divisor of a period that gives the time by which a CPU's own upkeep may come early and still count. Timers are
-/// inexact.
-pub(super) const EARLY: u64 = 8;
 
 fn period_ns(options: &PageOptions) -> u64 {
     u64::try_from(options.decay_period.as_nanos()).unwrap_or(u64::MAX)

@@ -184,10 +184,13 @@ impl Values {
             let count = integer(args.get(1)?.as_ref()?)?;
             Some(bytes.saturating_mul(u64::try_from(count).unwrap_or(0)))
         };
-        let bytes_at = |at: usize| match (args.get(at)?, call.args.get(at)?) {
-            (Some(constant), _) => Some(bytes_of_constant(constant)),
-            (None, part) => Some(self.least(part)),
-        };
+        // Once for each: an argument may be a call itself, and so on.
+        let sizes = args.iter().zip(&call.args).map(|(arg, part)| match arg {
+            Some(constant) => bytes_of_constant(constant),
+            None => self.least(part),
+        });
+        let sizes: Vec<u64> = sizes.collect();
+        let bytes_at = |at: usize| sizes.get(at).copied();
         // Elements of a list, and of lists inside of it.
         let elements_at = |at: usize| match (args.get(at)?, call.args.get(at)?) {
             (Some(list), _) => Some(leaves(&list.to_array().ok()?)),
@@ -230,16 +233,12 @@ impl Values {
             "arrays_zip" => {
                 let longest = (0..args.len()).filter_map(elements_at).max()?;
                 let each = ELEMENT_BYTES.saturating_mul(args.len() as u64);
-                let all = (0..args.len())
-                    .filter_map(bytes_at)
-                    .fold(0, u64::saturating_add);
+                let all = sizes.iter().copied().fold(0, u64::saturating_add);
                 Some(all.saturating_add(longest.saturating_mul(each)))
             }
             // One that is null is left out.
             "concat_ws" => {
-                let all = (1..args.len())
-                    .filter_map(bytes_at)
-                    .fold(0, u64::saturating_add);
+                let all = sizes.iter().skip(1).copied().fold(0, u64::saturating_add);
                 let between = bytes_at(0)?.saturating_mul(args.len() as u64);
                 Some(all.saturating_add(between))
             }
