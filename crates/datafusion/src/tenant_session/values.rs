@@ -226,8 +226,12 @@ impl Values {
                 Some(bytes_at(0)?.saturating_add(elements_at(0)?.saturating_mul(each)))
             }
             "array_replace_all" | "array_replace_n" => {
-                let each = bytes_at(2)?.max(ELEMENT_BYTES);
-                Some(bytes_at(0)?.saturating_add(elements_at(0)?.saturating_mul(each)))
+                let (list, count, new) = (bytes_at(0)?, elements_at(0)?, bytes_at(2)?);
+                Some(match new > ELEMENT_BYTES {
+                    true => list.saturating_add(count.saturating_mul(new)),
+                    // A number takes the place of another one.
+                    false => list.max(count.saturating_mul(ELEMENT_BYTES)),
+                })
             }
             // The shorter ones are filled up.
             "arrays_zip" => {
